@@ -1,0 +1,323 @@
+"""Colours, the chart theme, static pictures and a few spec builders.
+
+``setup()`` once per notebook. A live picture is a spec without data (``alt.NamedData``) plus rows:
+each builder below comes as a pair ``x(...)`` (the spec) and ``x_rows(...)`` (its rows), so that the
+spec can be sent once and the rows on every change.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+
+import altair as alt
+
+COLOURS = {
+    "weights": "#0072B2",  # model weights
+    "reserve": "#E69F00",  # activations, graphs, other runtime memory
+    "kv": "#009E73",       # KV cache of full attention
+    "window": "#56B4E9",   # KV cache of sliding-window layers
+    "state": "#CC79A7",    # recurrent state
+    "padding": "#F0E442",  # bytes allocated to make pages equal
+    "unused": "#999999",   # not requested, or free; shown at 40 %
+    "refused": "#D55E00",  # does not fit
+}
+OWNERS = ("#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#0072B2", "#F0E442", "#D55E00")
+WIDTH = 560
+_INK, _FONT = "currentColor", "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+_PRINT_INK, _PRINT_FONT = "#1f1f1f", "Arial, Helvetica, sans-serif"
+
+
+def config() -> dict:
+    """The Vega-Lite config of all our charts: ink of the page, quiet grid, no frame."""
+    lines = {"domainColor": _INK, "tickColor": _INK, "gridColor": _INK, "domainOpacity": 0.45,
+             "tickOpacity": 0.45, "gridOpacity": 0.13}
+    words = {"labelColor": _INK, "titleColor": _INK, "labelFontSize": 12, "titleFontSize": 12,
+             "titleFontWeight": "normal"}
+    return {
+        "font": _FONT, "background": "transparent", "view": {"stroke": None},
+        "axis": lines | words | {"labelLimit": 220}, "axisQuantitative": {"tickCount": 6},
+        "axisDiscrete": {"grid": False, "ticks": False},
+        "legend": words | {"orient": "top", "title": None}, "header": words,
+        "title": {"color": _INK, "subtitleColor": _INK, "fontSize": 13, "anchor": "start"},
+        "text": {"color": _INK, "fontSize": 12}, "rule": {"color": _INK}, "tick": {"color": _INK},
+        "line": {"strokeWidth": 2}, "range": {"category": list(OWNERS)},
+    }
+
+
+def setup() -> None:
+    """Make our theme Altair's theme, and pictures static (no browser code, nothing fetched)."""
+    _register()
+    alt.theme.enable("kvlib")
+    alt.renderers.register("kvlib", lambda spec, **_: static(spec, alt=spec.get("description", ""))._bundle())
+    alt.renderers.enable("kvlib")
+
+
+@functools.cache
+def _register() -> None:
+    alt.theme.register("kvlib", enable=False)(lambda: {"config": config()})
+
+
+def themed(chart) -> dict:
+    """The spec of a chart (Altair or a ready dict) with our config under its own."""
+    _register()
+    if isinstance(chart, dict):
+        spec = json.loads(json.dumps(chart))
+        spec["config"] = _over(config(), spec.get("config", {}))
+    else:
+        with alt.theme.enable("kvlib"):
+            spec = chart.to_dict()
+    single = not {"hconcat", "vconcat", "concat", "facet", "repeat"} & set(spec)
+    sized = isinstance(spec.get("width"), (int, float)) and isinstance(spec.get("height"), (int, float))
+    if single and sized:
+        # The size is that of the whole picture, labels included: it cannot grow while numbers change.
+        spec.setdefault("autosize", {"type": "fit", "contains": "padding"})
+        spec["usermeta"] = spec.get("usermeta", {}) | {"fluid": True}
+    return spec
+
+
+def _over(base: dict, own: dict) -> dict:
+    out = dict(base)
+    for key, value in own.items():
+        out[key] = _over(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else value
+    return out
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever reads better on the colour.
+
+    >>> ink_on("#0072B2"), ink_on("#F0E442")
+    ('#ffffff', '#000000')
+    """
+    def lum(hex_):
+        parts = [int(hex_[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+        parts = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    light = lum(colour)
+    return "#ffffff" if 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 else "#000000"
+
+
+def png(specs, rows=None, scale=1.5) -> bytes:
+    """One picture of one or more specs with their rows, on white."""
+    import vl_convert
+
+    specs = list(specs) if isinstance(specs, (list, tuple)) else [specs]
+    if len(specs) == 1:
+        whole = dict(specs[0])
+    else:
+        keep = ("config", "$schema", "autosize", "usermeta")
+        whole = {"vconcat": [{k: v for k, v in s.items() if k not in keep} for s in specs],
+                 "config": specs[0].get("config", {}), "$schema": specs[0].get("$schema")}
+    whole["datasets"] = whole.get("datasets", {}) | (rows or {})
+    text = json.dumps(whole).replace(f'"{_INK}"', f'"{_PRINT_INK}"').replace(json.dumps(_FONT), json.dumps(_PRINT_FONT))
+    whole = json.loads(text)
+    whole["background"] = "#ffffff"
+    whole.setdefault("config", {})["background"] = "#ffffff"
+    whole.setdefault("padding", 8)
+    return vl_convert.vegalite_to_png(whole, scale=scale)
+
+
+def picture(specs, rows, words: str) -> dict:
+    """The MIME parts of a picture: image/png and its words. Without a picture only the words."""
+    try:
+        return {"image/png": base64.b64encode(png(specs, rows)).decode("ascii"), "text/plain": words}
+    except Exception:  # a missing picture must not take the control with it
+        import os
+        if os.environ.get("KVLIB_STRICT") == "1":
+            raise
+        return {"text/plain": words}
+
+
+class Static:
+    """A chart as a picture with words for readers who do not see it."""
+
+    def __init__(self, chart, alt: str):
+        self.spec, self.alt = themed(chart), alt
+
+    def _bundle(self):
+        data = picture([self.spec], None, self.alt)
+        return data, {"image/png": {"alt": self.alt}}
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return self._bundle()
+
+    def __repr__(self):
+        return self.alt
+
+
+def static(chart, alt: str) -> Static:
+    """A static picture of an Altair chart (with its data in it). ``alt`` states what it shows."""
+    return Static(chart, alt)
+
+
+# ---- builders -------------------------------------------------------------------------------
+
+def _pixels(field, size):
+    return alt.Y(f"{field}:Q", scale=alt.Scale(domain=[0, size], range=[0, size], nice=False), axis=None)
+
+
+def _own(field):
+    return alt.Color(f"{field}:N", scale=None, legend=None)
+
+
+def axis_x(field, title, domain, **more):
+    """A quantitative x axis with a title (unit included) and a fixed domain."""
+    return alt.X(f"{field}:Q", title=title, scale=alt.Scale(domain=list(domain), nice=False, clamp=True), **more)
+
+
+def axis_y(field, title, domain, **more):
+    """A quantitative y axis with a title (unit included) and a fixed domain."""
+    return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(domain=list(domain), nice=False, clamp=True), **more)
+
+
+_BAR_TOP, _BAR_TALL, _TIER = 6, 46, 34
+
+
+def memory_bar(name="bar", *, limit, title="GiB", width=WIDTH, tiers=2):
+    """One stacked bar from 0 to ``limit``; parts labelled in the bar, narrow ones below it."""
+    height = _BAR_TOP + _BAR_TALL + tiers * _TIER + 46
+    base = alt.Chart(alt.NamedData(name))
+    x = axis_x("start", title, (0, limit), axis=alt.Axis(orient="bottom", grid=False))
+    plot = _BAR_TOP + _BAR_TALL + tiers * _TIER
+    bars = base.mark_rect(stroke=_INK, strokeWidth=0.6, strokeOpacity=0.6).encode(
+        x=x, x2="end:Q", y=alt.value(_BAR_TOP), y2=alt.value(_BAR_TOP + _BAR_TALL), color=_own("colour"),
+        opacity=alt.Opacity("opacity:Q", scale=None), tooltip=["name:N", "figure:N"])
+    inside = base.transform_filter("datum.inside")
+    below = base.transform_filter("!datum.inside")
+    at = alt.X("middle:Q")
+    text = [
+        inside.mark_text(fontWeight="bold").encode(x=at, y=alt.value(_BAR_TOP + 16), text="name:N", color=_own("ink")),
+        inside.mark_text().encode(x=at, y=alt.value(_BAR_TOP + 32), text="figure:N", color=_own("ink")),
+        below.mark_rule(strokeOpacity=0.6).encode(x=at, y=_pixels("stem", plot), y2="stem_end:Q"),
+        below.mark_text(fontWeight="bold", align="right").encode(x=alt.X("spot:Q"), y=_pixels("name_y", plot), text="name:N"),
+        below.mark_text(align="right").encode(x=alt.X("spot:Q"), y=_pixels("figure_y", plot), text="figure:N"),
+    ]
+    return alt.layer(bars, *text).properties(width=width, height=height)
+
+
+def memory_bar_rows(parts, *, limit, unit="GiB", width=WIDTH, tiers=2):
+    """Rows for :func:`memory_bar`. ``parts``: (name, amount, meaning) in order, meaning a key of COLOURS;
+    a fourth item replaces the printed figure."""
+    per = (width - 24) / limit
+    rows, start, busy = [], 0.0, [float("inf")] * tiers
+    for part in parts:
+        name, amount, meaning, *figure = part
+        amount = max(0.0, float(amount))
+        text = figure[0] if figure else f"{amount:.2f} {unit}"
+        wide = 7.0 * max(len(name), len(text)) + 10
+        faint = meaning == "unused"
+        rows.append({
+            "name": name, "figure": text, "start": start, "end": min(start + amount, limit),
+            "middle": min(start + amount / 2, limit), "colour": COLOURS[meaning], "opacity": 0.4 if faint else 1.0,
+            "ink": _INK if faint else ink_on(COLOURS[meaning]), "inside": amount * per >= wide, "wide": wide,
+        })
+        start += amount
+    # Labels below run from the right to the left; one that would touch its neighbour goes a tier down.
+    for row in reversed(rows):
+        if row["inside"]:
+            row |= {"stem": 0, "stem_end": 0, "name_y": 0, "figure_y": 0, "spot": row["middle"]}
+            continue
+        middle = row["middle"] * per
+        spot = max(middle + 4 if middle > row["wide"] else row["wide"], 0)
+        tier = next((t for t in range(tiers) if spot <= busy[t]), tiers - 1)
+        busy[tier] = spot - row["wide"]
+        y = _BAR_TOP + _BAR_TALL + tier * _TIER
+        row |= {"stem": _BAR_TOP + _BAR_TALL, "stem_end": y + 6, "name_y": y + 13, "figure_y": y + 27, "spot": spot / per}
+    for row in rows:
+        del row["wide"]
+    return rows
+
+
+def blocks(name="blocks", *, count, columns=20, cell=26):
+    """A pool of blocks as cells, in rows of ``columns``; the owner's letter stands in each cell."""
+    lines = -(-count // columns)
+    width, height = columns * cell, lines * cell
+    base = alt.Chart(alt.NamedData(name)).encode(
+        x=alt.X("x:Q", scale=alt.Scale(domain=[0, width], nice=False), axis=None), y=_pixels("y", height))
+    cells = base.mark_rect(stroke=_INK, strokeOpacity=0.35, cornerRadius=2).encode(
+        x2="x2:Q", y2="y2:Q", color=_own("colour"), opacity=alt.Opacity("opacity:Q", scale=None), tooltip=["owner:N"])
+    words = base.mark_text(fontSize=11).encode(
+        x=alt.X("cx:Q"), y=_pixels("cy", height), text="letter:N", color=_own("ink"))
+    return (cells + words).properties(width=width, height=height)
+
+
+def blocks_rows(owners, *, columns=20, cell=26, colours=None):
+    """Rows for :func:`blocks`: one owner (a string, or None for a free block) per block, in order.
+    ``colours`` maps an owner to a colour; others take the next of OWNERS in order of appearance."""
+    colours, rows = dict(colours or {}), []
+    for i, owner in enumerate(owners):
+        if owner is not None and owner not in colours:
+            colours[owner] = OWNERS[len(colours) % len(OWNERS)]
+        colour = COLOURS["unused"] if owner is None else colours[owner]
+        x, y = (i % columns) * cell, (i // columns) * cell
+        rows.append({"x": x + 1, "x2": x + cell - 1, "y": y + 1, "y2": y + cell - 1, "cx": x + cell / 2,
+                     "cy": y + cell / 2, "owner": "free" if owner is None else owner, "colour": colour,
+                     "opacity": 0.25 if owner is None else 1.0, "letter": "" if owner is None else owner[:2],
+                     "ink": _INK if owner is None else ink_on(colour)})
+    return rows
+
+
+def lines(name="lines", *, x, y, step=False, width=WIDTH, height=260, log_x=False):
+    """Lines with their names at the right end. ``x`` and ``y`` are (field, title, domain).
+    Rows: x and y fields, series, colour, dash (a number: 0 solid, 1 dashed, 2 dotted), label on the last point."""
+    (xf, xt, xd), (yf, yt, yd) = x, y
+    base = alt.Chart(alt.NamedData(name))
+    kind = {"type": "log", "base": 2} if log_x else {}
+    ex = alt.X(f"{xf}:Q", title=xt, scale=alt.Scale(domain=list(xd), nice=False, clamp=True, **kind))
+    ey = axis_y(yf, yt, yd)
+    line = base.mark_line(interpolate="step-after" if step else "linear").encode(
+        x=ex, y=ey, detail="series:N", color=_own("colour"),
+        strokeDash=alt.StrokeDash("dash:N", legend=None, scale=alt.Scale(domain=[0, 1, 2], range=[[1, 0], [6, 4], [2, 3]])))
+    word = base.transform_filter("datum.label").mark_text(align="right", dy=-8, fontWeight="bold").encode(
+        x=ex, y=ey, text="label:N", color=_own("colour"))
+    return (line + word).properties(width=width, height=height)
+
+
+def lines_rows(series, *, x, y):
+    """Rows for :func:`lines`: ``series`` maps a name to (points, colour[, dash]); points are (x, y) pairs."""
+    rows = []
+    for label, (points, colour, *dash) in series.items():
+        points = list(points)
+        for i, (px, py) in enumerate(points):
+            rows.append({x: px, y: py, "series": label, "colour": COLOURS.get(colour, colour),
+                         "dash": dash[0] if dash else 0, "label": label if i == len(points) - 1 else ""})
+    return rows
+
+
+def ranks(name="ranks", *, count, domain, title, width=WIDTH, label_width=150):
+    """Horizontal bars in ``count`` fixed places, best first; name left, figure at the bar's end."""
+    slot = 26
+    high = count * slot + 44
+    base = alt.Chart(alt.NamedData(name)).encode(
+        y=alt.Y("slot:O", axis=None, scale=alt.Scale(domain=list(range(count)), paddingInner=0.25)))
+    ex = axis_x("value", title, domain, axis=alt.Axis(grid=True))
+    bar = base.mark_bar().encode(x=ex, color=_own("colour"))
+    figure = base.mark_text(align="left", dx=5).encode(x=ex, text="figure:N")
+    word = base.mark_text(align="right", dx=-6, limit=label_width).encode(x=alt.value(0), text="name:N")
+    return (bar + figure + word).properties(width=width, height=high)
+
+
+def ranks_rows(items):
+    """Rows for :func:`ranks`: (name, value, figure, meaning-or-colour), largest first."""
+    items = sorted(items, key=lambda item: -item[1])
+    return [{"slot": i, "name": n, "value": v, "figure": f, "colour": COLOURS.get(c, c)}
+            for i, (n, v, f, c) in enumerate(items)]
+
+
+def guess_rule(name="guess", *, axis="x", field="value"):
+    """A dashed rule with a label where the reader's guess lies; layer it over a chart.
+    Rows: :func:`guess_rows`."""
+    base = alt.Chart(alt.NamedData(name))
+    along = alt.X(f"{field}:Q") if axis == "x" else alt.Y(f"{field}:Q")
+    rule = base.mark_rule(strokeDash=[5, 4], strokeWidth=2).encode(**{axis: along})
+    place = {"x": along, "y": alt.value(9)} if axis == "x" else {"y": along, "x": alt.value(6)}
+    word = base.mark_text(align="left", dx=4, dy=0 if axis == "x" else -7, fontStyle="italic").encode(
+        text="label:N", **place)
+    return rule + word
+
+
+def guess_rows(guess, *, field="value", label="your guess"):
+    """The row of a guess, or none while there is no guess."""
+    return [] if guess is None else [{field: guess, "label": label}]

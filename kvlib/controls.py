@@ -1,0 +1,496 @@
+'''Panels: a card with an answer, inputs, pictures and a table, and a question to answer first.
+
+Author's guide
+==============
+A panel is a class: inputs, a picture without data, and ``compute``. The example is complete::
+
+    import altair as alt
+    from kvlib import charts
+    from kvlib.controls import Panel, PowerOfTwo, Predict, View, html, strong, table
+
+    class Fit(Panel):
+        name = "01-fit"                      # stable key: what was typed is kept under it
+        title = "How many requests fit"
+        inputs = [PowerOfTwo("max_model_len", 40960, min=1024, max=131072, label="Context length",
+                             unit="tokens", flag="--max-model-len", help="Longest request, prompt and answer.")]
+        predict = Predict("At 4,096 tokens each, how many requests fit?", answer=166.4, unit="requests",
+                          within=10, because="Ten times shorter, ten times as many.")
+
+        def chart(self):                     # sent once: fixed size, fixed domain, no data
+            bar = alt.Chart(alt.NamedData("bar")).mark_bar(color=charts.COLOURS["kv"])
+            bar = bar.encode(x=charts.axis_x("value", "requests at once", (0, 200)))
+            return (bar + charts.guess_rule()).properties(width=charts.WIDTH, height=110)
+
+        def compute(self, s):                # s.max_model_len is an int; raise SizingError to refuse
+            fit = 681600 / s.max_model_len
+            return View(
+                answer=html("{} requests of {} tokens fit at once.", strong(f"{fit:.2f}"), f"{s.max_model_len:,}"),
+                rows={"bar": [{"value": fit}], "guess": charts.guess_rows(self.guess)},
+                table=table([{"tokens": s.max_model_len, "requests": fit}]),
+                description=f"A bar of {fit:.2f} requests.")
+
+    Fit()                                    # last line of the cell; may be shown again anywhere
+
+* Inputs: ``PowerOfTwo Number Fraction Choice Toggle TextBox Rows`` (see :mod:`kvlib.inputs`).
+* ``chart`` returns an Altair chart, a list of them, or None. ``View(chart=...)`` replaces it (costs a redraw).
+* ``answer``, ``note`` and cells: plain strings are escaped; ``html(template, *values)`` builds markup.
+* ``mark(text, "measured" | "assumed" | "computed")`` underlines a figure by where it comes from.
+* ``compute`` raising ``SizingError`` (or ValueError from ``TextBox(read=...)``) becomes the red sentence;
+  the last good picture stays, greyed. Any other exception is named there too, and raised when
+  ``KVLIB_STRICT=1`` (tests).
+* ``follow(self, name, s)`` may return ``{"other_input": value}``: what moves when ``name`` moves, e.g. the
+  memory when the GPU changes. It is asked only when the reader changed ``name``.
+* ``self.guess``: the recorded guess, or None. A ``Predict`` also stands alone as the last line of a cell.
+* Making the same class again returns the same panel, so what was typed survives re-running the cell;
+  a fresh kernel starts from the defaults. ``panel.set(max_model_len=8192)`` does what typing does,
+  ``panel.values`` and ``panel.view`` are the last good state and its view.
+* Keep texts short: the answer one or two lines, the picture at most ``charts.WIDTH`` wide.
+'''
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import anywidget
+import traitlets as T
+
+from kvlib import tables
+from kvlib.errors import SizingError
+from kvlib.inputs import (
+    Choice, Fraction, Input, InputError, Number, PowerOfTwo, Rows, TextBox, Toggle, read_number,
+)
+from kvlib.live import clean_rows, spec_of, vega_reference, web
+from kvlib.tables import Col, Html, Table, code, esc, gib, html, mark, size, steps_table, strong, table
+
+__all__ = [
+    "Panel", "Predict", "View", "Choice", "Fraction", "Input", "Number", "PowerOfTwo", "Rows", "TextBox", "Toggle",
+    "Col", "Html", "Table", "code", "esc", "gib", "html", "mark", "size", "steps_table", "strong", "table", "forget",
+]
+_HOW = "Run this notebook in JupyterLab to move the controls."
+
+
+def _strict() -> bool:
+    return os.environ.get("KVLIB_STRICT") == "1"
+
+
+@dataclass
+class View:
+    """What a panel shows for one state. Only ``answer`` is needed."""
+
+    answer: str
+    rows: dict | None = None       # name in alt.NamedData -> list of dicts, or a DataFrame
+    table: object = None           # a Table, Html, or a list of them
+    description: str | list = ""   # what the picture shows, with its figures; one per picture if several
+    note: str = ""                 # small print under the picture
+    chart: object = None           # replaces the panel's chart(s) for this state
+
+
+class Card(anywidget.AnyWidget):
+    """The browser's half of a panel. ``raw`` holds what stands in the boxes; the rest is shown."""
+
+    _esm = web("chart.js", "fields.js", "card.js")
+    _css = web("card.css")
+
+    vega = T.Unicode().tag(sync=True)
+    title = T.Unicode().tag(sync=True)
+    fields = T.List().tag(sync=True)
+    key = T.Unicode().tag(sync=True)
+    raw = T.Dict().tag(sync=True)
+    patch = T.Dict().tag(sync=True)
+    specs = T.List().tag(sync=True)
+    rows = T.Dict().tag(sync=True)
+    descriptions = T.List().tag(sync=True)
+    answer = T.Unicode().tag(sync=True)
+    note = T.Unicode().tag(sync=True)
+    table = T.Unicode().tag(sync=True)
+    error = T.Unicode().tag(sync=True)
+    fault = T.Unicode().tag(sync=True)   # an unexpected exception, for the tests that look for one
+    bad = T.List().tag(sync=True)
+    stale = T.Bool(False).tag(sync=True)
+    predict = T.Dict().tag(sync=True)
+
+    def send_state(self, key=None):
+        """Send changed traits. ``raw`` goes only with the whole state: what Python changes in it
+        travels as ``patch``, so that an answer in flight never undoes a newer edit."""
+        if key is not None:
+            key = {key} if isinstance(key, str) else set(key)
+            key.discard("raw")
+            if not key:
+                return
+        super().send_state(key)
+
+
+class Predict:
+    """A question to answer before the control is moved.
+
+    ``answer`` is the true value (or a function without arguments giving it), a number or one of
+    ``options``; it reaches the browser only after a guess or "Show the answer". ``within`` is the
+    distance, in per cent, that counts as close. ``because`` is shown with the answer.
+    """
+
+    def __init__(self, question, *, answer, unit="", options=None, within=5, because="", name=None, shown=None):
+        self.question, self.unit, self.within = question, unit, within
+        self.options = None if options is None else [str(o) for o in options]
+        self._answer, self._because, self.name, self._shown = answer, because, name, shown
+        self._panel = None
+
+    @property
+    def answer(self):
+        return self._answer() if callable(self._answer) else self._answer
+
+    def show(self, value) -> str:
+        """A value as it stands in the sentence."""
+        if self._shown:
+            return str(self._shown(value))
+        text = value if isinstance(value, str) else tables.number(value)
+        return f"{text} {self.unit}".strip()
+
+    def read(self, text):
+        """The guess behind the typed text; raises InputError."""
+        if self.options:
+            if text in self.options:
+                return text
+            raise InputError("Choose one of the answers first.")
+        number = read_number(text)
+        if number is None:
+            raise InputError(f"My guess: found {str(text).strip()[:40] or 'nothing'}, expected a number such as 20.")
+        return int(number) if number == int(number) else float(number)
+
+    def verdict(self, guess, revealed) -> Html:
+        """What is said after a guess or a reveal; nothing before."""
+        if guess is None and not revealed:
+            return Html("")
+        answer = self.answer
+        because = self._because() if callable(self._because) else self._because
+        if guess is None:
+            return html("It is {}. {}", strong(self.show(answer)), because)
+        if self.options:
+            right = guess == str(answer)
+        else:
+            right = abs(guess - answer) <= abs(answer) * self.within / 100
+        said = "and it is" if right and guess == answer else "close: it is" if right else "it is"
+        return html("You said {}; {} {}. {}", self.show(guess), said, strong(self.show(answer)), because)
+
+    def _alone(self):
+        if self._panel is None:
+            name = self.name or "predict:" + str(self.question)[:60]
+            kind = type("Question", (Panel,), {"name": name, "predict": self, "__module__": __name__})
+            self._panel = kind()
+        return self._panel
+
+    @property
+    def guess(self):
+        """The recorded guess, or None."""
+        return self._alone().guess
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return self._alone()._repr_mimebundle_(include, exclude)
+
+
+_KEPT: dict[str, SimpleNamespace] = {}    # what was typed and guessed, by panel name, for this kernel
+_LIVE: dict[str, Panel] = {}              # the newest panel of each name
+
+
+def forget(name=None) -> None:
+    """Forget what was typed in one panel, or in all; the next one starts from its defaults."""
+    for store in (_KEPT, _LIVE):
+        store.clear() if name is None else store.pop(name, None)
+
+
+class Panel(T.HasTraits):
+    """State, result, view. See the module's guide; authors write a subclass."""
+
+    name = ""
+    title = ""
+    inputs: list | tuple = ()
+    predict: Predict | None = None
+    error = T.Unicode()     # the red sentence, empty when all is well
+    view = T.Any(None, allow_none=True)      # the last good View
+    values = T.Any(None, allow_none=True)    # the last good state
+
+    def __new__(cls, **defaults):
+        live = _LIVE.get(cls.name)
+        if live is not None and type(live) is cls and live._given == defaults:
+            return live
+        return super().__new__(cls)
+
+    def __init__(self, **defaults):
+        if "_given" in self.__dict__:      # the same panel shown again
+            return
+        super().__init__()
+        self._given = dict(defaults)
+        self._inputs = {i.name: i for i in self.inputs}
+        unknown = set(defaults) - set(self._inputs)
+        if unknown:
+            raise TypeError(f"{type(self).__name__}: no input named {', '.join(sorted(unknown))}")
+        self._defaults = {n: i.text(defaults.get(n, i.default)) for n, i in self._inputs.items()}
+        kept = _KEPT.get(self.name) if self.name else None
+        kept = kept or SimpleNamespace(raw={}, guess=None, typed="", revealed=False)
+        self._kept = kept
+        self.raw = {n: kept.raw.get(n, text) for n, text in self._defaults.items()}
+        if self.name:
+            _KEPT[self.name], _LIVE[self.name] = kept, self
+        self._card = None
+        self._heard = dict(self.raw)
+        self._problem = ""
+        self._fault, self._bad, self._specs = "", [], None
+        self._patches, self._telling = 0, False
+        self._refresh()
+
+    # -- what authors write ----------------------------------------------------------------
+
+    def chart(self):
+        """The picture(s) without data, or None."""
+        return None
+
+    def compute(self, s) -> View:
+        """The view of a state."""
+        return View(answer="")
+
+    def follow(self, name, s) -> dict | None:
+        """Values that other inputs take because the reader changed ``name``."""
+        return None
+
+    # -- what tests and "your turn" cells use ------------------------------------------------
+
+    @property
+    def guess(self):
+        """The recorded guess, or None."""
+        return self._kept.guess
+
+    def set(self, **values) -> None:
+        """Put values into the inputs, as typing them would."""
+        unknown = set(values) - set(self._inputs)
+        if unknown:
+            raise TypeError(f"{type(self).__name__}: no input named {', '.join(sorted(unknown))}")
+        texts = {n: v if isinstance(v, str) else self._inputs[n].text(v) for n, v in values.items()}
+        self._change(texts, patch=texts)
+
+    def reset(self) -> None:
+        """Back to the defaults; the guess is forgotten too."""
+        self._kept.guess, self._kept.typed, self._kept.revealed, self._problem = None, "", False, ""
+        self.raw = dict(self._defaults)
+        self._remember()
+        self._refresh(patch=self.raw)
+
+    def record(self, text) -> None:
+        """Record a guess, as the button does."""
+        self._kept.typed = str(text)
+        try:
+            self._kept.guess, self._problem = self.predict.read(str(text)), ""
+        except InputError as problem:
+            self._problem = str(problem)
+        self._refresh()
+
+    def reveal(self) -> None:
+        """Show the answer to the question."""
+        self._kept.revealed, self._problem = True, ""
+        self._refresh()
+
+    @property
+    def card(self) -> Card:
+        """The widget; made when first shown."""
+        if self._card is None or self._card.comm is None:
+            self._card = Card(
+                vega=vega_reference() if self.specs else "", title=self.title, key=str(self._key()),
+                fields=[i.describe() for i in self._inputs.values()], raw=dict(self.raw), **self._shown())
+            self._card.observe(self._heard_edit, "raw")
+            self._card.on_msg(self._heard_button)
+        return self._card
+
+    @property
+    def specs(self) -> list:
+        """The specs of the picture(s), made once."""
+        if self._specs is None:
+            self._specs = self._spec_list(self.chart())
+        return self._specs
+
+    # -- inside --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _spec_list(chart):
+        if chart is None:
+            return []
+        return [spec_of(c) for c in (chart if isinstance(chart, (list, tuple)) else [chart])]
+
+    def _heard_edit(self, change):
+        if self._telling:
+            return
+        changed = {n: v for n, v in change["new"].items() if n in self._inputs and v != self._heard.get(n)}
+        self._heard = dict(change["new"])
+        if changed:
+            self._change(changed)
+
+    def _heard_button(self, _widget, content, _buffers):
+        do = content.get("do")
+        if do == "guess":
+            self.record(content.get("text", ""))
+        elif do == "reveal":
+            self.reveal()
+        elif do == "reset":
+            self.reset()
+
+    def _change(self, texts, patch=None):
+        self.raw = self.raw | texts
+        patch = dict(patch or {})
+        for name in texts:
+            moved = self._moved_by(name)
+            self.raw |= moved
+            patch |= moved
+        self._remember()
+        self._refresh(patch=patch)
+
+    def _moved_by(self, name):
+        try:
+            self._inputs[name].parse(self.raw[name])
+        except InputError:
+            return {}
+        state, _, _ = self._read()
+        try:
+            moved = self.follow(name, state) or {}
+        except SizingError:
+            return {}
+        return {n: v if isinstance(v, str) else self._inputs[n].text(v) for n, v in moved.items()}
+
+    def _remember(self):
+        self._kept.raw = {n: r for n, r in self.raw.items() if r != self._defaults[n]}
+
+    def _read(self):
+        state, problems, bad = SimpleNamespace(), [], []
+        for name, field in self._inputs.items():
+            try:
+                setattr(state, name, field.parse(self.raw[name]))
+            except InputError as problem:
+                setattr(state, name, getattr(self.values, name, field.default))
+                problems.append(str(problem))
+                bad.append(name)
+        return state, problems, bad
+
+    def _refresh(self, patch=None):
+        state, problems, self._bad = self._read()
+        error, self._fault, raised = " ".join(problems), "", None
+        if not problems:
+            try:
+                view = self.compute(state)
+                self.values, self.view = state, view
+            except SizingError as problem:
+                error = str(problem)
+            except Exception as problem:
+                error = f"This panel made a mistake of its own ({type(problem).__name__}: {problem})."
+                self._fault, raised = f"{type(problem).__name__}: {problem}", problem
+        self.error = error
+        if self._card is not None:
+            self._tell(patch)
+        if raised is not None and _strict():
+            raise raised
+
+    def _tell(self, patch):
+        self._telling = True
+        try:
+            with self._card.hold_sync():
+                for name, value in self._shown().items():
+                    setattr(self._card, name, value)
+                self._card.raw = dict(self.raw)
+                if patch:
+                    self._patches += 1
+                    self._card.patch = {"number": self._patches, "values": patch}
+        finally:
+            self._telling = False
+
+    def _shown(self) -> dict:
+        view = self.view or View(answer="")
+        specs = self.specs if view.chart is None else self._spec_list(view.chart)
+        words = view.description if isinstance(view.description, list) else [view.description]
+        return {
+            "answer": str(esc(view.answer)), "note": str(esc(view.note)), "table": str(_joined(view.table)),
+            "rows": clean_rows(view.rows), "specs": specs, "descriptions": [str(w) for w in words],
+            "error": self.error, "fault": self._fault, "bad": list(self._bad), "stale": bool(self.error),
+            "predict": self._asked(),
+        }
+
+    def _asked(self) -> dict:
+        ask, kept = self.predict, self._kept
+        if ask is None:
+            return {}
+        verdict = self._problem or ask.verdict(kept.guess, kept.revealed)
+        return {
+            "question": str(esc(ask.question)), "options": ask.options, "unit": ask.unit, "given": kept.typed,
+            "cleared": kept.guess is None and not kept.typed, "verdict": str(esc(verdict)),
+            "problem": bool(self._problem),
+        }
+
+    def _key(self) -> Html:
+        if not self._inputs:
+            return Html("")
+        rows = [{"control": i.label, "unit": i.unit or "–", "range": i.range_text() or "–",
+                 "flag or field": code(i.flag) if i.flag else "–", "meaning": i.help or "–"}
+                for i in self._inputs.values()]
+        columns = [Col(k, fmt="text") for k in ("control", "unit", "range", "flag or field", "meaning")]
+        marks = tables.legend()
+        return html(
+            "{}<p>Sliders: arrow keys go one stop, Home and End to the ends. Boxes: type any value of the range, "
+            "Enter takes it; arrow up and down go one stop. Reset brings back the first values. Underlines: {}.</p>",
+            Table(tuple(columns), tuple(rows), left=frozenset(c.key for c in columns)).html, marks)
+
+    def fallback(self) -> Html:
+        """The panel without a browser: question, answer, table, and what to do."""
+        parts = []
+        if self.predict is not None:
+            parts.append(html("<p><em>{}</em></p>", self.predict.question))
+        view = self.view
+        if view is not None and view.answer:
+            parts.append(html("<p>{}</p>", view.answer))
+        if self.error:
+            parts.append(html("<p><strong>{}</strong></p>", self.error))
+        if view is not None:
+            shown = view.table if isinstance(view.table, (list, tuple)) else [view.table]
+            parts += [Html(t._repr_html_()) if isinstance(t, Table) else esc(t) for t in shown if t is not None]
+            if view.note:
+                parts.append(html("<p><small>{}</small></p>", view.note))
+        parts.append(html("<p><small>{}</small></p>", _HOW))
+        return Html("\n".join(parts))
+
+    def plain(self) -> str:
+        """The panel in plain text."""
+        import html as _html
+        import re
+
+        view = self.view
+        parts = [self.predict.question if self.predict is not None else "", view.answer if view else "", self.error]
+        if view is not None:
+            shown = view.table if isinstance(view.table, (list, tuple)) else [view.table]
+            parts += [tables.as_text(t) for t in shown if isinstance(t, Table)]
+            words = view.description if isinstance(view.description, list) else [view.description]
+            parts += words
+        return "\n".join(_html.unescape(re.sub(r"<[^>]+>", "", str(p))) for p in parts if p)
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        from kvlib import charts
+
+        bundle = self.card._repr_mimebundle_()
+        data, meta = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data = dict(data)
+        if self._card.specs:
+            data |= charts.picture(self._card.specs, self._card.rows, "")
+        data["text/html"], data["text/plain"] = str(self.fallback()), self.plain()
+        meta = dict(meta) | {"image/png": {"alt": " ".join(self._card.descriptions)}}
+        return data, meta
+
+    def __repr__(self):
+        return self.plain()
+
+
+def _joined(shown) -> Html:
+    if shown is None:
+        return Html("")
+    if isinstance(shown, Table):
+        return shown.html
+    if isinstance(shown, (list, tuple)):
+        return Html("".join(_joined(s) for s in shown))
+    if hasattr(shown, "_repr_html_") and not isinstance(shown, str):
+        return Html(shown._repr_html_())
+    return esc(shown)
+
+

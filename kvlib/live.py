@@ -1,0 +1,157 @@
+"""A live chart: the Altair spec goes to the browser once, afterwards only rows do.
+
+    chart = alt.Chart(alt.NamedData("bars"), width=520, height=200).mark_bar().encode(x="gib:Q", y="part:N")
+    live = LiveChart(chart, rows={"bars": [{"part": "KV cache", "gib": 93.61}]}, description="KV cache 93.61 GiB")
+    live.rows = {"bars": [...]}          # redraws in place; every view shows the newest rows
+
+Give fixed sizes and fixed axis domains, or send the domain as rows, so that nothing jumps.
+Vega itself comes from ``vl_convert.javascript_bundle`` in one widget per kernel: nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from pathlib import Path
+
+import anywidget
+import traitlets as T
+
+WEB = Path(__file__).with_name("web")
+_SEND = """
+const page = (globalThis.kvlibPage ??= { waiting: [] });
+page.embed = vegaEmbed;
+for (const go of page.waiting.splice(0)) go(vegaEmbed);
+function initialize() {}
+export default { initialize };
+"""
+
+
+def web(*names: str) -> str:
+    """The text of our scripts or styles, joined in order."""
+    return "\n".join((WEB / name).read_text("utf-8") for name in names)
+
+
+def _cache_folder() -> Path:
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "kvlib"
+
+
+def vega_bundle() -> str:
+    """The script that carries Vega, Vega-Lite and vega-embed (0.9 MB). Making it takes seconds,
+    so it is kept in the user's cache folder, by version; an unwritable folder is no error."""
+    import vl_convert
+
+    kept = None
+    try:
+        kept = _cache_folder() / f"vega-{vl_convert.__version__}-{hash_of(_SEND)}.js"
+        text = kept.read_text("utf-8")
+        if text.endswith("/* whole */\n"):
+            return text
+    except (OSError, RuntimeError, UnicodeDecodeError):
+        pass
+    text = vl_convert.javascript_bundle(_SEND) + "\n/* whole */\n"
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(f".{os.getpid()}.part")
+        part.write_text(text, "utf-8")
+        part.replace(kept)
+    except (OSError, AttributeError):
+        pass
+    return text
+
+
+def hash_of(text: str) -> str:
+    """Eight hex digits that change with the text."""
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@functools.cache
+def _vega_class():
+    class VegaOnce(anywidget.AnyWidget):
+        """Carries Vega to the page; needs no view of its own."""
+
+        _esm = vega_bundle()
+
+    return VegaOnce
+
+
+_carrier = None
+
+
+def vega_reference() -> str:
+    """The reference by which a widget finds the one Vega carrier of this kernel."""
+    global _carrier
+    if _carrier is None or _carrier.comm is None:
+        _carrier = _vega_class()()
+    return f"IPY_MODEL_{_carrier.model_id}"
+
+
+def spec_of(chart) -> dict:
+    """The Vega-Lite spec of an Altair chart (or a ready dict), in our theme, without data."""
+    from kvlib import charts
+
+    spec = charts.themed(chart)
+    spec.pop("datasets", None)
+    return spec
+
+
+def clean_rows(rows) -> dict:
+    """Rows as the browser can read them: plain numbers, None for what is not finite."""
+    return {name: [{k: _plain(v) for k, v in row.items()} for row in _records(table)]
+            for name, table in (rows or {}).items()}
+
+
+def _records(table):
+    return table.to_dict("records") if hasattr(table, "to_dict") else table
+
+
+def _plain(value):
+    if isinstance(value, (str, bool, int, type(None))):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, (int, bool)) else str(value)
+
+
+class LiveChart(anywidget.AnyWidget):
+    """One picture. ``rows`` maps the names in ``alt.NamedData`` to lists of dicts or DataFrames;
+    ``description`` states the current figures for readers who do not see the picture."""
+
+    _esm = web("chart.js", "live.js")
+    _css = web("card.css")
+
+    vega = T.Unicode().tag(sync=True)
+    spec = T.Dict().tag(sync=True)
+    rows = T.Dict().tag(sync=True)
+    description = T.Unicode().tag(sync=True)
+    stale = T.Bool(False).tag(sync=True)
+
+    def __init__(self, chart, rows=None, description="", **kwargs):
+        super().__init__(vega=vega_reference(), spec=spec_of(chart), rows=rows or {},
+                         description=description, **kwargs)
+
+    @T.validate("rows")
+    def _clean(self, proposal):
+        return clean_rows(proposal["value"])
+
+    def _repr_mimebundle_(self, **kwargs):
+        from kvlib import charts
+
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, meta = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data = dict(data) | charts.picture(self.spec, self.rows, self.description)
+        return data, meta

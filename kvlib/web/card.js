@@ -1,0 +1,169 @@
+// The card of a panel: question, answer, inputs, pictures, table, key. Python decides, this only shows.
+function initialize({ model }) {
+  // Values that Python sets arrive as a patch, so that they never overwrite a newer edit of the reader.
+  model.on("change:patch", () => {
+    model.set("raw", { ...model.get("raw"), ...(model.get("patch").values ?? {}) });
+  });
+}
+
+function askBox(model) {
+  const node = make("section", { className: "kv-predict" });
+  node.setAttribute("aria-label", "A question to answer first");
+  const question = make("p", { className: "kv-ask" });
+  const reply = make("div", { className: "kv-reply" });
+  const verdict = make("div", { className: "kv-verdict" });
+  verdict.setAttribute("role", "status");
+  node.append(question, reply, verdict);
+  let built = "", read = () => "", put = () => {};
+  const build = (p) => {
+    const id = `kv-${++fieldCount}`;
+    question.innerHTML = p.question;
+    question.id = id;
+    const record = make("button", { type: "button", textContent: "Record my guess" });
+    const reveal = make("button", { type: "button", textContent: "Show the answer" });
+    const go = () => model.send({ do: "guess", text: read() });
+    record.addEventListener("click", go);
+    reveal.addEventListener("click", () => model.send({ do: "reveal" }));
+    if (p.options) {
+      const radios = p.options.map((o) => make("input", { type: "radio", name: id, value: o }));
+      const group = make("div", { className: "kv-buttons" }, ...radios.map((r) => make("label", {}, r, r.value)));
+      group.setAttribute("role", "radiogroup");
+      group.setAttribute("aria-labelledby", id);
+      read = () => radios.find((r) => r.checked)?.value ?? "";
+      put = (text) => radios.forEach((r) => { r.checked = r.value === text; });
+      reply.replaceChildren(group, record, reveal);
+    } else {
+      const box = make("input", { type: "text", inputMode: "decimal", autocomplete: "off" });
+      box.setAttribute("aria-label", "My guess");
+      box.setAttribute("aria-describedby", id);
+      box.addEventListener("keydown", (e) => { if (e.key === "Enter") go(); });
+      read = () => box.value;
+      put = (text) => { box.value = text; };
+      reply.replaceChildren(make("span", { className: "kv-box" }, box, make("span", { className: "kv-unit", textContent: p.unit })), record, reveal);
+    }
+  };
+  return {
+    node,
+    show() {
+      const p = model.get("predict");
+      node.hidden = !p.question;
+      if (!p.question) return;
+      const shape = JSON.stringify([p.question, p.options, p.unit]);
+      if (shape !== built) { build(p); built = shape; put(p.given); }
+      else if (p.given && p.given !== read()) put(p.given);
+      else if (!p.given && p.cleared) put("");
+      if (verdict.innerHTML !== p.verdict) verdict.innerHTML = p.verdict;
+      verdict.classList.toggle("kv-problem", p.problem);
+    },
+  };
+}
+
+function render({ model, el }) {
+  const card = make("div", { className: "kv-card" });
+  const title = make("div", { className: "kv-title" });
+  const ask = askBox(model);
+  const answer = make("div", { className: "kv-answer" });
+  answer.setAttribute("role", "status");
+  answer.setAttribute("aria-live", "polite");
+  const error = make("div", { className: "kv-error" });
+  error.setAttribute("role", "alert");
+  const top = make("div", { className: "kv-top" }, answer, error);
+  const inputs = make("div", { className: "kv-inputs" });
+  const pictures = make("div", { className: "kv-pictures" });
+  const note = make("div", { className: "kv-note" });
+  const body = make("div", { className: "kv-body" }, inputs, make("div", {}, pictures, note));
+  const wide = make("div", { className: "kv-below" });
+  const below = make("div", { className: "kv-below" });
+  const key = make("div");
+  const reset = make("button", { type: "button", textContent: "Reset" });
+  reset.addEventListener("click", () => model.send({ do: "reset" }));
+  const foot = make("div", { className: "kv-foot" },
+    make("details", {}, make("summary", { textContent: "What each control means" }), key), reset);
+  card.append(title, ask.node, top, body, wide, below, foot);
+  el.append(card);
+
+  const fields = {};
+  const send = (name) => (raw) => {
+    model.set("raw", { ...model.get("raw"), [name]: raw });
+    model.save_changes();
+  };
+  for (const field of model.get("fields")) {
+    const made = kinds[field.kind](field, send(field.name));
+    fields[field.name] = made;
+    (field.wide ? wide : inputs).append(made.node);
+  }
+  title.textContent = model.get("title");
+  key.innerHTML = model.get("key");
+  foot.hidden = !model.get("fields").length;
+  body.classList.toggle("kv-no-inputs", !inputs.childElementCount);
+  body.classList.toggle("kv-no-picture", !model.get("specs").length);
+
+  let hosts = [];
+  const showPictures = () => {
+    const specs = model.get("specs"), words = model.get("descriptions");
+    specs.forEach((spec, i) => {
+      if (!hosts[i]) {
+        const node = make("div", { className: "kv-picture" });
+        node.setAttribute("role", "img");
+        if (spec.height > 0) node.style.minHeight = spec.height + "px";
+        pictures.append(node);
+        hosts[i] = { node, shown: picture(node, model) };
+      }
+      hosts[i].node.setAttribute("aria-label", words[i] ?? words[0] ?? "");
+      hosts[i].shown.draw(spec, model.get("rows"));
+    });
+    for (const extra of hosts.splice(specs.length)) { extra.shown.close(); extra.node.remove(); }
+  };
+  const put = (node, text) => { if (node.kvText !== text) { node.kvText = text; node.innerHTML = text; } };
+  // A region that has once been tall stays tall: nothing below it moves while a number changes.
+  const hold = (node) => { node.style.minHeight = Math.max(parseFloat(node.style.minHeight) || 0, node.offsetHeight) + "px"; };
+  const showWords = () => {
+    const problem = model.get("error");
+    put(answer, model.get("answer"));
+    if (error.textContent !== problem) error.textContent = problem;
+    card.classList.toggle("kv-has-error", Boolean(problem));
+    put(note, model.get("note"));
+    put(below, model.get("table"));
+    const stale = model.get("stale");
+    for (const { node } of hosts) node.classList.toggle("kv-stale", stale);
+    below.classList.toggle("kv-stale", stale);
+    const bad = model.get("bad");
+    for (const [name, made] of Object.entries(fields)) made.mark(bad.includes(name));
+    for (const node of [top, below, note]) if (node.childNodes.length) hold(node);
+  };
+  const showFields = () => {
+    for (const [name, raw] of Object.entries(model.get("raw"))) fields[name]?.show(raw);
+  };
+  const watch = {
+    "change:raw": showFields,
+    "change:answer change:error change:stale change:bad change:note change:table": showWords,
+    "change:specs change:rows change:descriptions": showPictures,
+    "change:predict": ask.show,
+  };
+  for (const [events, go] of Object.entries(watch)) model.on(events, go);
+  const sizes = new ResizeObserver(() => {
+    const width = card.offsetWidth;
+    if (!width || width === card.kvWidth) return;
+    card.kvWidth = width;
+    for (const node of [top, below, note]) { node.style.minHeight = ""; if (node.childNodes.length) hold(node); }
+  });
+  sizes.observe(card);
+  // JupyterLab takes the arrow keys before a slider sees them, unless the element asks it not to.
+  const keys = (event) => {
+    if (!card.contains(event.target)) return;
+    card.toggleAttribute("data-lm-suppress-shortcuts", !(event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter")));
+  };
+  window.addEventListener("keydown", keys, true);
+
+  showFields();
+  ask.show();
+  showPictures();
+  showWords();
+  return () => {
+    window.removeEventListener("keydown", keys, true);
+    sizes.disconnect();
+    for (const [events, go] of Object.entries(watch)) model.off(events, go);
+    for (const { shown } of hosts) shown.close();
+  };
+}
+export default { initialize, render };
