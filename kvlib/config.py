@@ -1,0 +1,331 @@
+"""From a ``config.json`` to a :class:`kvlib.model.Model`: find the file, check its fields, read what is common.
+
+Which layer keeps what is decided in :mod:`kvlib.families`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError, UnknownArchitectureError
+from .model import Model
+
+MAX_LAYERS = 2_000
+MAX_FILE_BYTES = 8 << 20
+MISSING = object()
+
+# Published config.json files leave out what equals the default of their transformers class (5.19).
+CLASS_DEFAULTS = {
+    "llama": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, max_position_embeddings=2048),
+    "mistral": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
+                    sliding_window=4096, max_position_embeddings=131072),
+    "gemma2": dict(num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256,
+                   hidden_size=2304, sliding_window=4096, max_position_embeddings=8192),
+    "gemma3_text": dict(num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256,
+                        hidden_size=2304, sliding_window=4096, max_position_embeddings=131072),
+    "cohere2": dict(sliding_window=4096),
+}
+
+
+class Fields:
+    """The fields of one config, nested ones first, each checked as it is read.
+
+    ``get`` returns the raw value (None where absent or null); ``integer``, ``text`` … raise ConfigError with the
+    field's name, what was found and what was expected.
+    """
+
+    def __init__(self, config: Mapping, name: str):
+        self.top, self.name = config, name
+        inner = config.get("text_config") or config.get("llm_config") or config.get("language_config")
+        if inner is not None and not isinstance(inner, Mapping):
+            raise ConfigError(f"{name}: text_config is {_short(inner)}; it must be an object", field="text_config",
+                              found=inner, expected="an object")
+        self.nested = inner is not None
+        self.inner: Mapping = inner if inner is not None else config
+        self.prefix = "text_config." if self.nested else ""
+        self.notes: list[str] = []
+        self.defaults = CLASS_DEFAULTS.get(self.raw_type(), {})
+
+    def raw_type(self) -> str:
+        value = self.inner.get("model_type", self.top.get("model_type"))
+        return value if isinstance(value, str) else ""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self.inner.get(key)
+        return default if value is None else value
+
+    def given(self, key: str) -> bool:
+        """True where the config says ``key``, or its class has a default for it."""
+        return self.get(key) is not None or (key in self.defaults and key not in self.inner)
+
+    def anywhere(self, key: str) -> Any:
+        """The nested value, else the outer one (dtype and quantization may stand in either)."""
+        value = self.inner.get(key)
+        return self.top.get(key) if value is None else value
+
+    def integer(self, key: str, default: Any = MISSING, *, low: int = 1, high: int = 1 << 40) -> Any:
+        """A whole number within [low, high]. Without a default, an absent field is an error."""
+        value = self.get(key)
+        if key in self.defaults and key not in self.inner:
+            value = self.defaults[key]
+            self.note(f"{self.prefix}{key} is absent: {value:,}, the default of model_type {self.raw_type()}")
+        if value is None:
+            if default is MISSING:
+                raise ConfigError(f"{self.name}: the config has no {self.prefix}{key}; "
+                                  f"add it as a whole number of at least {low}", field=self.prefix + key,
+                                  found=None, expected=f"a whole number of at least {low}")
+            return default
+        return self.whole(key, value, low=low, high=high)
+
+    def whole(self, key: str, value: Any, *, low: int = 1, high: int = 1 << 40) -> int:
+        """``value`` if it is a whole number within [low, high], else a ConfigError naming ``key``."""
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ConfigError(f"{self.name}: {self.prefix}{key} is {_short(value)}; "
+                              f"it must be a whole number from {low:,} to {high:,}",
+                              field=self.prefix + key, found=value, expected=f"a whole number from {low:,} to {high:,}")
+        return value
+
+    def list_of(self, key: str, length: int | None = None) -> list | None:
+        """A list (of ``length`` entries, where given), or None where the field is absent or null."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise ConfigError(f"{self.name}: {self.prefix}{key} is {_short(value)}; it must be a list",
+                              field=self.prefix + key, found=value, expected="a list")
+        if length is not None and len(value) != length:
+            raise ConfigError(f"{self.name}: {self.prefix}{key} has {len(value)} entries for {length} layers; "
+                              "it must have one for each layer", field=self.prefix + key, found=len(value),
+                              expected=f"{length} entries")
+        return value
+
+    def note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+
+def read_source(source: Any) -> tuple[Mapping, str]:
+    """The config and a name for it, from any of the forms that :func:`kvlib.load_model` takes."""
+    if isinstance(source, Model):
+        return source.config, source.name
+    if isinstance(source, Mapping):
+        return source, _name_of(source)
+    if isinstance(source, (bytes, bytearray)):
+        return _from_bytes(bytes(source), "the pasted config")
+    if not isinstance(source, (str, os.PathLike)):
+        raise ConfigError(f"a model is given as a name, a path, a dict or JSON text, not as {type(source).__name__}",
+                          found=source, expected="a name, a path, a dict or JSON text")
+    text = os.fspath(source)
+    if isinstance(source, str) and text.lstrip()[:1] in ("{", "["):
+        return _from_bytes(text.encode(errors="replace"), "the pasted config")
+    if isinstance(source, str) and (len(text) > 1024 or "\n" in text or not text.strip()):
+        raise ConfigError("the text given is neither a model's name, nor a path, nor a JSON object; "
+                          "paste the whole config.json, from its first { to its last }",
+                          found=_short(text), expected="a JSON object")
+    try:
+        path = Path(text).expanduser()
+        is_path = path.exists()
+    except (OSError, ValueError, RuntimeError):
+        is_path = False
+    if is_path:
+        return _from_path(path)
+    if isinstance(source, os.PathLike) or text.endswith(".json") or text.startswith((".", "~", os.sep)):
+        raise ConfigError(f"there is no file or folder {text}", field=text, found=None, expected="a config.json")
+    from . import catalog
+
+    config = catalog.model_config(text)
+    return config, next((name for name in catalog.models() if name.lower() == text.lower()), text)
+
+
+def _from_path(path: Path) -> tuple[Mapping, str]:
+    folder = path if path.is_dir() else path.parent
+    file = path / "config.json" if path.is_dir() else path
+    if not file.exists():
+        raise ConfigError(f"the folder {path.name or path} has no config.json", field=str(path), found=None,
+                          expected="a folder with a config.json")
+    try:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(f"{file.name} is {file.stat().st_size >> 20} MiB; a config.json is a few KiB",
+                              field=file.name, found=file.stat().st_size, expected="a file under 8 MiB")
+        raw = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file.name} cannot be read: {error.strerror}", field=file.name) from None
+    config, name = _from_bytes(raw, file.name)
+    beside = folder / "hf_quant_config.json"
+    if "_hf_quant_config" not in config and beside.is_file() and file.name == "config.json":
+        try:
+            config = {**config, "_hf_quant_config": json.loads(beside.read_bytes())}
+        except (OSError, ValueError):
+            pass
+    if name == config.get("model_type") or name == "the config":
+        name = folder.name if file.name == "config.json" else file.stem
+    return config, name
+
+
+def _from_bytes(raw: bytes, where: str) -> tuple[Mapping, str]:
+    if raw[:4] == b"GGUF":
+        raise ConfigError(f"{where} is a GGUF file; give the config.json of the model it was made from", field=where,
+                          found="GGUF", expected="a config.json")
+    if len(raw) > MAX_FILE_BYTES:
+        raise ConfigError(f"{where} is {len(raw) >> 20} MiB; a config.json is a few KiB", field=where)
+    if b"\0" in raw[:4096]:
+        raise ConfigError(f"{where} is a binary file; give the model's config.json", field=where, found="binary",
+                          expected="a config.json")
+
+    def refuse(constant):
+        raise ConfigError(f"{where} holds {constant}, which is not a number JSON allows", field=where, found=constant)
+
+    try:
+        config = json.loads(raw.decode("utf-8-sig"), parse_constant=refuse)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where} is not UTF-8 text; give the model's config.json", field=where) from None
+    except json.JSONDecodeError as error:
+        cut = " (the text ends too early: is it whole?)" if error.pos >= len(raw.rstrip()) - 1 else ""
+        raise ConfigError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}{cut}",
+                          field=where, found=f"line {error.lineno}", expected="valid JSON") from None
+    except RecursionError:
+        raise ConfigError(f"{where} is nested too deeply for a config.json", field=where) from None
+    except ConfigError:
+        raise
+    except ValueError:
+        raise ConfigError(f"{where} holds a number too long to read", field=where) from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{where} is a JSON {type(config).__name__}; a config.json is an object in braces",
+                          field=where, found=type(config).__name__, expected="an object")
+    return config, _name_of(config)
+
+
+def _name_of(config: Mapping) -> str:
+    source = config.get("_source")
+    for value in (source.get("hf_id") if isinstance(source, Mapping) else None, config.get("_name_or_path"),
+                  config.get("model_type")):
+        if isinstance(value, str) and value.strip():
+            return value.strip()[:120]
+    return "the config"
+
+
+def read_model(config: Mapping, name: str) -> Model:
+    """Check ``config`` and make a :class:`Model` of it. Raises ConfigError or UnknownArchitectureError."""
+    from . import families
+
+    if not isinstance(config, Mapping) or not config:
+        raise ConfigError("the config is empty; give the model's whole config.json", found=config,
+                          expected="a config.json")
+    _not_another_file(config, name)
+    fields = Fields(config, name)
+    architectures = config.get("architectures") or fields.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and architectures and \
+        isinstance(architectures[0], str) else None
+    model_type = fields.raw_type()
+    families.refuse_uncovered(fields, architecture, model_type)
+    layers, draft_layers = families.read_layers(fields, model_type, architecture)
+    return Model(
+        name=name, model_type=model_type, architecture=architecture, layers=layers, draft_layers=draft_layers,
+        dtype=_dtype(fields), max_position_embeddings=_max_length(fields, model_type),
+        num_attention_heads=fields.integer("num_attention_heads", 0, low=0),
+        hidden_size=fields.get("hidden_size"), vocab_size=fields.anywhere("vocab_size"),
+        kv_cache_dtype=_checkpoint_kv_dtype(fields), mamba_ssm_dtype=_ssm_dtype(fields, model_type),
+        head_dim_source=families.head_dim_source(fields), notes=tuple(fields.notes), config=config)
+
+
+def _not_another_file(config: Mapping, name: str) -> None:
+    """The files people drop by mistake, each named for what it is."""
+    if "peft_type" in config:
+        base = config.get("base_model_name_or_path") or "the base model"
+        raise ConfigError(f"{name}: this is the config of a PEFT adapter; give the config.json of {base}",
+                          field="peft_type", found=config["peft_type"], expected="a model's config.json")
+    if "tokenizer_class" in config and "num_hidden_layers" not in config and "text_config" not in config:
+        raise ConfigError(f"{name}: this is a tokenizer's config; give the model's config.json",
+                          field="tokenizer_class", found=config["tokenizer_class"], expected="a model's config.json")
+    if "weight_map" in config:
+        raise ConfigError(f"{name}: this is a checkpoint's index; give the config.json beside it", field="weight_map")
+    model_type = str(config.get("model_type") or "")
+    if "text_config" not in config and ("vision" in model_type or "image_size" in config
+                                        and "num_key_value_heads" not in config and "vocab_size" not in config):
+        raise ConfigError(f"{name}: this is the config of a vision encoder ({model_type or 'no model_type'}), which "
+                          "keeps no KV cache; give the language model's config.json", field="model_type",
+                          found=model_type, expected="a language model")
+
+
+def _dtype(fields: Fields) -> str:
+    value = fields.anywhere("torch_dtype") or fields.anywhere("dtype")
+    if value is None:
+        fields.note("dtype is absent: taken as bfloat16, as vLLM does on a current card")
+        return "bfloat16"
+    text = str(value).removeprefix("torch.")
+    if text not in ("bfloat16", "float16", "float32"):
+        raise ConfigError(f"{fields.name}: torch_dtype is {_short(value)}; it must be bfloat16, float16 or float32",
+                          field="torch_dtype", found=value, expected="bfloat16, float16 or float32")
+    if text == "float32":
+        fields.note("the config says float32; vLLM serves it in a 16-bit type unless --dtype float32 is given")
+        return "bfloat16"
+    return text
+
+
+_LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+                "max_target_positions", "max_sequence_length", "max_seq_length", "seq_len")
+
+
+def _max_length(fields: Fields, model_type: str) -> int | None:
+    """The longest request in tokens: the smallest length key, stretched by RoPE scaling where vLLM does so."""
+    found = [fields.integer(key) for key in _LENGTH_KEYS if fields.given(key)]
+    if not found:
+        fields.note("no length key: max_model_len must be given")
+        return None
+    length = min(found)
+    rope = fields.get("rope_scaling") or fields.get("rope_parameters")
+    if not isinstance(rope, Mapping) or "gemma3" in model_type:
+        return length
+    parts = [part for part in rope.values() if isinstance(part, Mapping)] or [rope]
+    for part in parts:
+        kind = part.get("rope_type") or part.get("type")
+        factor = part.get("factor")
+        if kind in (None, "default", "su", "longrope", "llama3", "mrope", "proportional") or \
+                not isinstance(factor, (int, float)) or isinstance(factor, bool) or not math.isfinite(factor):
+            continue
+        base = part.get("original_max_position_embeddings", length) if kind == "yarn" else length
+        if isinstance(base, int) and not isinstance(base, bool) and base > 0 and 1 <= factor <= 10_000:
+            return int(base * factor)
+    return length
+
+
+def _checkpoint_kv_dtype(fields: Fields) -> str | None:
+    """The cache type a checkpoint declares: ModelOpt's FP8 algorithm, or a scheme of compressed-tensors."""
+    quantization = fields.anywhere("quantization_config")
+    quantization = quantization if isinstance(quantization, Mapping) else {}
+    beside = fields.top.get("_hf_quant_config")
+    inner = beside.get("quantization") if isinstance(beside, Mapping) else None
+    inner = inner if isinstance(inner, Mapping) else {}
+    scheme = quantization.get("kv_cache_scheme")
+    algorithm = quantization.get("kv_cache_quant_algo") or inner.get("kv_cache_quant_algo")
+    if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float":
+        return "fp8"
+    if isinstance(algorithm, str) and algorithm.upper() == "FP8":
+        return "fp8"
+    if isinstance(algorithm, str) and algorithm.upper() not in ("NONE", "AUTO"):
+        raise UnknownArchitectureError(
+            f"{fields.name}: the checkpoint asks for a {algorithm} KV cache, whose size is not known here; "
+            "launch once and paste the log", unknown=(f"kv_cache_quant_algo {algorithm}",),
+            field="kv_cache_quant_algo", found=algorithm)
+    return None
+
+
+def _ssm_dtype(fields: Fields, model_type: str) -> str | None:
+    for key in ("mamba_ssm_dtype", "mamba_ssm_cache_dtype"):
+        value = fields.get(key)
+        if value is not None:
+            if value not in ("float32", "bfloat16", "float16"):
+                raise ConfigError(f"{fields.name}: {key} is {_short(value)}; it must be float32, bfloat16 or float16",
+                                  field=key, found=value, expected="float32, bfloat16 or float16")
+            return value
+    return "float32" if model_type == "nemotron_h" else None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,449 @@
+"""Which layer of a config keeps what: one reader per family, recognised by the fields that are there.
+
+``read_layers`` tries the readers in order; the first whose fields are present reads the config. Layer types that
+vLLM itself ignores are ignored here too, with a note.
+"""
+
+from __future__ import annotations
+
+from .config import MAX_LAYERS, Fields, _short
+from .errors import ConfigError, UnknownArchitectureError
+from .layers import (ChunkedLocal, FullAttention, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning,
+                     Mamba1, Mamba2, NoCache, Parallel, ShortConv, SlidingWindow)
+
+MLA_MODEL_TYPES = frozenset((
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_mtp", "kimi_k2", "kimi_linear", "longcat_flash",
+    "pangu_ultra_moe", "glm4_moe_lite", "glm_moe_dsa", "mistral4", "AXK1", "bailing_hybrid"))
+
+# What vLLM serves as plain decoders: every layer full attention unless the config says otherwise.
+PLAIN_MODEL_TYPES = frozenset((
+    "llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text",
+    "qwen3_vl_moe_text", "mistral", "ministral3", "mixtral", "gemma", "gemma2", "gemma3_text", "gemma4_text",
+    "phi3", "phi", "phimoe", "gpt_oss", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "olmoe", "granite",
+    "granitemoe", "glm", "glm4", "glm4_moe", "internlm2", "internlm3", "starcoder2", "exaone4", "exaone",
+    "apertus", "seed_oss", "smollm3", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe",
+    "minimax_m2", "bailing_moe", "baichuan", "mimo", "mimo_v2_flash", "llama4_text", "nemotron-nas", "step3p5",
+    "stablelm", "gpt_neox", "gpt2", "opt", "falcon", "bloom", "mpt", "gpt_bigcode", "qwen2_vl", "nemotron",
+    "arcee", "dots1", "jais", "persimmon", "solar", "orion", "aquila"))
+
+LEFT_VLLM_AFTER = {  # architecture: the last release that served it
+    "MllamaForConditionalGeneration": (0, 10, 2), "BambaForCausalLM": (0, 23, 0),
+    "BaichuanForCausalLM": (0, 23, 0), "BaiChuanForCausalLM": (0, 23, 0), "MiniMaxM1ForCausalLM": (0, 23, 0),
+}
+
+
+def read_layers(c: Fields, model_type: str, architecture: str | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """The layers of a config, and those of its multi-token prediction module."""
+    for present, reader in _READERS:
+        if present(c, model_type):
+            layers = reader(c)
+            break
+    else:
+        raise AssertionError("the last reader takes every config")
+    if len(layers) > MAX_LAYERS:
+        raise ConfigError(f"{c.name}: {len(layers):,} layers; more than {MAX_LAYERS:,} is taken for a mistake",
+                          field="num_hidden_layers", found=len(layers), expected=f"at most {MAX_LAYERS:,}")
+    return tuple(layers), _draft_layers(c, model_type, layers)
+
+
+# --- what is refused by name -----------------------------------------------------------------------------------
+
+def refuse_uncovered(c: Fields, architecture: str | None, model_type: str) -> None:
+    """Raise UnknownArchitectureError for the kinds of cache that are known not to be covered."""
+    who = architecture or model_type or "this model"
+    if c.anywhere("is_encoder_decoder") or model_type in ("whisper", "t5", "bart", "mbart", "t5gemma"):
+        _refuse(c, who, "an encoder-decoder, which also caches cross-attention", "is_encoder_decoder")
+    if c.get("compress_ratios") is not None or model_type.startswith("deepseek_v4"):
+        _refuse(c, who, "DeepSeek-V4's compressed cache", "compress_ratios")
+    if c.get("cross_attention_layers"):
+        _refuse(c, who, "cross-attention layers", "cross_attention_layers")
+    if c.get("sparse_attention_config") is not None:
+        _refuse(c, who, "block-sparse attention with its own index", "sparse_attention_config")
+    shared = c.get("num_kv_shared_layers")
+    if shared:
+        _refuse(c, who, f"{shared} layers that share another layer's keys and values", "num_kv_shared_layers")
+
+
+def _refuse(c: Fields, who: str, what: str, field: str, layers=None) -> None:
+    raise UnknownArchitectureError(
+        f"{c.name} ({who}) has {what}; its size is not known here. Declare its layers with model.from_layers, "
+        "or launch once and paste the log", unknown=(what,), field=field, found=c.get(field),
+        suggestion=_suggestion(c), lower_bound_bytes_per_token=_lower_bound(c, layers))
+
+
+def _suggestion(c: Fields) -> str:
+    """A from_layers call filled in with whatever the config says, to correct by hand."""
+    count = c.get("num_hidden_layers") or "…"
+    heads = c.get("num_key_value_heads") or c.get("num_attention_heads") or "…"
+    head_dim = c.get("head_dim")
+    if head_dim is None:
+        hidden, query_heads = c.get("hidden_size"), c.get("num_attention_heads")
+        whole = isinstance(hidden, int) and isinstance(query_heads, int) and query_heads > 0
+        head_dim = hidden // query_heads if whole else "…"
+    return (f"kvlib.from_layers([dict(kind=\"full\", count={count}, num_kv_heads={heads}, head_dim={head_dim})], "
+            f"name={c.name!r}, max_position_embeddings={c.get('max_position_embeddings')!r}, "
+            f"num_attention_heads={c.get('num_attention_heads')!r})")
+
+
+def _lower_bound(c: Fields, layers) -> int | None:
+    """Bytes a token of the full-attention layers that can be read, at two bytes a value; None where none can."""
+    types = c.get("layer_types")
+    try:
+        if layers is None and isinstance(types, list):
+            owned = len(types) - (c.get("num_kv_shared_layers") or 0)
+            layers = [_attention(c)] * sum(kind == "full_attention" for kind in types[:owned])
+        total = sum(2 * layer.num_kv_heads * (layer.head_dim + layer.v_head_dim)
+                    for layer in layers or () if isinstance(layer, FullAttention) and layer.grows)
+    except (ConfigError, TypeError):
+        return None
+    return total or None
+
+
+# --- attention geometry ----------------------------------------------------------------------------------------
+
+def head_dim_source(c: Fields) -> str:
+    keys = ("head_dim", "attention_head_dim", "kv_lora_rank")
+    return "config" if any(c.given(key) for key in keys) else "derived"
+
+
+def _head_dim(c: Fields) -> int:
+    for key in ("head_dim", "attention_head_dim"):
+        if c.given(key):
+            return c.integer(key, high=1 << 20)
+    hidden, heads = c.integer("hidden_size"), c.integer("num_attention_heads", high=1 << 20)
+    if hidden < heads:
+        raise ConfigError(f"{c.name}: hidden_size is {hidden} and num_attention_heads {heads}, so head_dim cannot be "
+                          "derived; add head_dim", field="head_dim", found=None, expected="a whole number")
+    c.note(f"head_dim is absent: derived as hidden_size // num_attention_heads = {hidden // heads}")
+    return hidden // heads
+
+
+def _kv_heads(c: Fields) -> int:
+    for key in ("num_key_value_heads", "num_attention_groups", "num_kv_heads", "n_head_kv"):
+        if c.given(key):
+            return c.integer(key, high=1 << 20)
+    if c.get("multi_query") is True and c.get("new_decoder_architecture") is not True:
+        return 1
+    c.note("num_key_value_heads is absent: every attention head keeps its own keys and values")
+    return c.integer("num_attention_heads", high=1 << 20)
+
+
+def _attention(c: Fields) -> FullAttention:
+    head_dim = _head_dim(c)
+    return FullAttention(_kv_heads(c), head_dim, c.integer("v_head_dim", head_dim, high=1 << 20))
+
+
+def _windowed(full: FullAttention, window: int) -> SlidingWindow:
+    return SlidingWindow(full.num_kv_heads, full.head_dim, full.v_head_dim, window)
+
+
+def _count(c: Fields) -> int:
+    return c.integer("num_hidden_layers", high=MAX_LAYERS)
+
+
+def _window(c: Fields) -> int | None:
+    """The window in tokens, or None where the config sets none or switches it off."""
+    if c.get("use_sliding_window") is False:
+        return None
+    return c.integer("sliding_window", None, low=0) or None
+
+
+# --- readers -----------------------------------------------------------------------------------------------------
+
+def _nemotron_h(c: Fields) -> list[Layer]:
+    """Nemotron-H: a letter per layer (M Mamba-2, * attention, - MLP, E experts) or a word."""
+    words = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+    pattern = c.get("hybrid_override_pattern")
+    key = "hybrid_override_pattern" if pattern is not None else "layers_block_type"
+    pattern = c.get(key)
+    if not isinstance(pattern, (str, list)) or not pattern or len(pattern) > MAX_LAYERS:
+        raise ConfigError(f"{c.name}: {key} is {_short(pattern)}; it must give one kind for each layer",
+                          field=key, found=pattern, expected="one kind for each layer")
+    mamba = Mamba2(c.integer("mamba_num_heads") * c.integer("mamba_head_dim"), c.integer("n_groups"),
+                   c.integer("mamba_num_heads"), c.integer("mamba_head_dim"), c.integer("ssm_state_size"),
+                   c.integer("conv_kernel"))
+    kinds = {"mamba": mamba, "attention": _attention(c), "mlp": NoCache(), "moe": NoCache()}
+    layers = []
+    for position, letter in enumerate(pattern):
+        word = words.get(letter, letter)
+        if word not in kinds:
+            _refuse(c, c.raw_type(), f"layer {position} of kind {_short(letter)}", key)
+        layers.append(kinds[word])
+    if c.get("num_hidden_layers") is not None and c.get("num_hidden_layers") != len(layers):
+        raise ConfigError(f"{c.name}: {key} has {len(layers)} entries for num_hidden_layers "
+                          f"{_short(c.get('num_hidden_layers'))}; they must agree", field=key, found=len(layers))
+    return layers
+
+
+def _kimi_linear(c: Fields) -> list[Layer]:
+    """Kimi-Linear: Kimi Delta Attention and latent attention, the layers counted from one."""
+    linear = c.get("linear_attn_config")
+    count = _count(c)
+    kda = KimiDelta(*(c.whole(f"linear_attn_config.{key}", linear.get(key))
+                      for key in ("num_heads", "head_dim", "short_conv_kernel_size")))
+    full = linear.get("full_attn_layers")
+    states = linear.get("kda_layers")
+    if not isinstance(full, list) or not isinstance(states, list) or \
+            sorted(map(str, full + states)) != sorted(map(str, range(1, count + 1))):
+        raise ConfigError(f"{c.name}: full_attn_layers and kda_layers must name each of the {count} layers once, "
+                          "counted from 1", field="linear_attn_config", found=None, expected=f"1 to {count}")
+    latent = _latent(c)
+    return [kda if index + 1 in set(states) else latent for index in range(count)]
+
+
+def _lightning(c: Fields) -> list[Layer]:
+    """MiniMax-Text-01 and M1: 0 is lightning attention, 1 full attention."""
+    count = _count(c)
+    kinds = {0: Lightning(c.integer("num_attention_heads"), _head_dim(c)), 1: _attention(c)}
+    return [_pick(c, "attn_type_list", index, kinds, value)
+            for index, value in enumerate(c.list_of("attn_type_list", count))]
+
+
+def _pick(c: Fields, key: str, index: int, kinds: dict, value) -> Layer:
+    try:
+        return kinds[value]
+    except (KeyError, TypeError):
+        _refuse(c, c.raw_type(), f"layer {index} of kind {_short(value)} ({key})", key)
+
+
+def _jamba(c: Fields) -> list[Layer]:
+    """Jamba: attention once a period, Mamba-1 elsewhere."""
+    count, period = _count(c), c.integer("attn_layer_period")
+    offset = c.integer("attn_layer_offset", low=0)
+    mamba = Mamba1(c.integer("mamba_expand") * c.integer("hidden_size"), c.integer("mamba_d_state"),
+                   c.integer("mamba_d_conv"))
+    full = _attention(c)
+    return [full if index % period == offset else mamba for index in range(count)]
+
+
+def _mamba2_of(c: Fields, intermediate_size: int) -> Mamba2:
+    return Mamba2(intermediate_size, c.integer("mamba_n_groups"), c.integer("mamba_n_heads"),
+                  c.integer("mamba_d_head"), c.integer("mamba_d_state"), c.integer("mamba_d_conv"))
+
+
+def _falcon_h1(c: Fields) -> list[Layer]:
+    """Falcon-H1: every layer runs Mamba-2 and attention side by side."""
+    inner = c.integer("mamba_d_ssm", None) or c.integer("mamba_expand") * c.integer("hidden_size")
+    return [Parallel((_attention(c), _mamba2_of(c, inner)))] * _count(c)
+
+
+def _bamba(c: Fields) -> list[Layer]:
+    """Bamba and Granite-4-H: Mamba-2 with attention at listed layers."""
+    count = _count(c)
+    mamba, full = _mamba2_of(c, c.integer("mamba_expand") * c.integer("hidden_size")), _attention(c)
+    types = c.list_of("layer_types", count) or c.list_of("layers_block_type", count)
+    if types is not None:
+        kinds = {"mamba": mamba, "attention": full, "full_attention": full}
+        return [_pick(c, "layer_types", index, kinds, value) for index, value in enumerate(types)]
+    chosen = c.list_of("attn_layer_indices")
+    if chosen is None:
+        raise ConfigError(f"{c.name}: neither layer_types nor attn_layer_indices says which layers are attention",
+                          field="attn_layer_indices", found=None, expected="a list of layer indices")
+    return [full if index in chosen else mamba for index in range(count)]
+
+
+def _short_conv(c: Fields) -> list[Layer]:
+    """LFM2: gated short convolutions and full attention."""
+    count, full = _count(c), _attention(c)
+    conv = ShortConv(c.integer("conv_dim", None) or c.integer("hidden_size"), c.integer("conv_L_cache"))
+    types = c.list_of("layer_types", count)
+    if types is None:
+        chosen = c.list_of("full_attn_idxs")
+        if chosen is None:
+            raise ConfigError(f"{c.name}: neither layer_types nor full_attn_idxs says which layers are attention",
+                              field="layer_types", found=None, expected="one kind for each layer")
+        types = ["full_attention" if index in chosen else "conv" for index in range(count)]
+    return [_pick(c, "layer_types", i, {"conv": conv, "full_attention": full}, t) for i, t in enumerate(types)]
+
+
+def _gated_delta(c: Fields) -> list[Layer]:
+    """Qwen3-Next and Qwen3.5: Gated DeltaNet, with full attention at every ``full_attention_interval``-th layer."""
+    count = _count(c)
+    gdn = GatedDeltaNet(*(c.integer(f"linear_{key}", high=1 << 20) for key in (
+        "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")))
+    full = _attention(c)
+    types = c.list_of("layer_types", count)
+    if types is None:
+        every = c.integer("full_attention_interval")
+        types = ["full_attention" if (index + 1) % every == 0 else "linear_attention" for index in range(count)]
+    return [_pick(c, "layer_types", i, {"linear_attention": gdn, "full_attention": full}, t)
+            for i, t in enumerate(types)]
+
+
+def _latent(c: Fields, index_head_dim: int = 0) -> LatentAttention:
+    return LatentAttention(c.integer("kv_lora_rank", high=1 << 20), c.integer("qk_rope_head_dim", high=1 << 20),
+                           index_head_dim)
+
+
+def _latent_layers(c: Fields) -> list[Layer]:
+    """DeepSeek V2 to V3.2, Kimi-K2, GLM-5: latent attention, in some with a sparse indexer on every or some layers."""
+    count = _count(c)
+    index_head_dim = c.integer("index_head_dim", 0, low=0)
+    if not index_head_dim:
+        return [_latent(c)] * count
+    types = c.list_of("indexer_types", count)
+    if types is None:
+        every, skip = c.integer("index_topk_freq", 1), c.integer("index_skip_topk_offset", 2, low=0)
+        types = ["full" if max(index - skip + 1, 0) % every == 0 else "shared" for index in range(count)]
+    kinds = {"full": _latent(c, index_head_dim), "shared": _latent(c)}
+    return [_pick(c, "indexer_types", i, kinds, t) for i, t in enumerate(types)]
+
+
+def _two_geometries(c: Fields) -> list[Layer]:
+    """MiMo-V2: 1 marks a window layer, which has head counts and widths of its own."""
+    count, full = _count(c), _attention(c)
+    window_head_dim = c.integer("swa_head_dim", full.head_dim)
+    window = SlidingWindow(c.integer("swa_num_key_value_heads", full.num_kv_heads), window_head_dim,
+                           c.integer("swa_v_head_dim", window_head_dim), c.integer("sliding_window"))
+    return [_pick(c, "hybrid_layer_pattern", i, {0: full, 1: window}, t)
+            for i, t in enumerate(c.list_of("hybrid_layer_pattern", count))]
+
+
+def _gemma4(c: Fields) -> list[Layer]:
+    """Gemma 4: full layers have a head size and head count of their own."""
+    count, window = _count(c), c.integer("sliding_window")
+    sliding = _windowed(_attention(c), window)
+    head_dim = c.integer("global_head_dim", sliding.head_dim)
+    heads = c.integer("num_global_key_value_heads", None) if c.get("attention_k_eq_v") else None
+    full = FullAttention(heads or sliding.num_kv_heads, head_dim, head_dim)
+    kinds = {"sliding_attention": sliding, "full_attention": full}
+    types = c.list_of("layer_types", count)
+    if types is None:
+        raise ConfigError(f"{c.name}: the config has no layer_types, which says where full attention stands",
+                          field="layer_types", found=None, expected="one kind for each layer")
+    return [_pick(c, "layer_types", i, kinds, t) for i, t in enumerate(types)]
+
+
+def _llama4(c: Fields) -> list[Layer]:
+    """Llama 4: chunked local attention where RoPE is used, full attention at every fourth layer."""
+    count, full = _count(c), _attention(c)
+    chunk = c.integer("attention_chunk_size", None)
+    if chunk is None:
+        return [full] * count
+    chunked = ChunkedLocal(full.num_kv_heads, full.head_dim, full.v_head_dim, chunk)
+    rope = c.list_of("no_rope_layers")
+    if not rope:
+        every = c.integer("nope_layer_interval", c.integer("no_rope_layer_interval", 4))
+        rope = [int((index + 1) % every != 0) for index in range(count)]
+    if len(rope) != count:
+        c.list_of("no_rope_layers", count)
+    return [_pick(c, "no_rope_layers", i, {0: full, 1: chunked}, v) for i, v in enumerate(rope)]
+
+
+def _block_configs(c: Fields) -> list[Layer]:
+    """Nemotron-NAS (DeciLM): a head count for each layer, or no attention at all."""
+    blocks, heads = c.list_of("block_configs", _count(c)), c.integer("num_attention_heads")
+    head_dim, layers = _head_dim(c), []
+    for index, block in enumerate(blocks):
+        attention = block.get("attention") if isinstance(block, dict) else None
+        if not isinstance(attention, dict):
+            raise ConfigError(f"{c.name}: block_configs[{index}] has no attention entry", field="block_configs",
+                              found=block, expected="an object with attention")
+        if attention.get("no_op") or attention.get("replace_with_linear"):
+            layers.append(NoCache())
+            continue
+        per_group = c.whole(f"block_configs[{index}].attention.n_heads_in_group", attention.get("n_heads_in_group"))
+        layers.append(FullAttention(heads // per_group, head_dim, head_dim))
+    return layers
+
+
+def _gpt_oss(c: Fields) -> list[Layer]:
+    """gpt-oss: vLLM goes by parity, whatever layer_types says: even layers slide."""
+    full, count = _attention(c), _count(c)
+    sliding = _windowed(full, c.integer("sliding_window"))
+    c.note("even layers slide: vLLM goes by parity and ignores layer_types for gpt_oss")
+    return [full if index % 2 else sliding for index in range(count)]
+
+
+def _pattern(c: Fields) -> list[Layer]:
+    """Gemma 3, Cohere 2, EXAONE 4 without layer_types: every n-th layer is full, or a string of L and G."""
+    full, count = _attention(c), _count(c)
+    window = _window(c)
+    if window is None:
+        return [full] * count
+    sliding = _windowed(full, window)
+    pattern = next((c.get(key) for key in ("sliding_window_pattern", "_sliding_window_pattern")
+                    if c.get(key) is not None), None)
+    if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
+        return [sliding if pattern[index % len(pattern)] == "L" else full for index in range(count)]
+    every = c.whole("sliding_window_pattern", pattern) if pattern is not None else _DEFAULT_PATTERN[c.raw_type()]
+    return [sliding if (index + 1) % every else full for index in range(count)]
+
+
+_DEFAULT_PATTERN = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
+
+
+def _listed(c: Fields) -> list[Layer]:
+    """Any model whose layer_types names full and sliding attention."""
+    count, full = _count(c), _attention(c)
+    types = c.list_of("layer_types", count)
+    kinds = {"full_attention": full, "attention": full}
+    if "sliding_attention" in types:
+        window = _window(c)
+        kinds["sliding_attention"] = _windowed(full, window) if window else full
+    if "chunked_attention" in types:
+        kinds["chunked_attention"] = ChunkedLocal(full.num_kv_heads, full.head_dim, full.v_head_dim,
+                                                  c.integer("attention_chunk_size"))
+    return [_pick(c, "layer_types", i, kinds, t) for i, t in enumerate(types)]
+
+
+_FOREIGN_FIELDS = (  # marks of caches that the plain reader cannot see
+    "ssm_state_size", "mamba_d_state", "state_size", "mamba_num_heads", "linear_num_value_heads", "conv_L_cache",
+    "kv_lora_rank", "linear_attn_config", "attn_type_list", "layers_block_type", "hybrid_layer_pattern",
+    "hybrid_override_pattern", "index_head_dim", "attention_types", "rwkv", "lru_width", "block_types",
+    "hybrid_layer_ids", "mamba_expand", "d_state", "linear_attention", "full_attention_interval",
+    "num_cross_attention_layers", "encoder_layers", "swa_num_key_value_heads", "no_rope_layers_window")
+
+
+def _plain(c: Fields) -> list[Layer]:
+    """A dense decoder: every layer full attention, or every layer a window."""
+    model_type = c.raw_type()
+    foreign = [key for key in _FOREIGN_FIELDS if c.get(key) is not None]
+    if foreign:
+        _refuse(c, model_type, f"{foreign[0]} in its config, so layers of a kind that is not known for model_type "
+                f"{model_type!r}", foreign[0])
+    full, count = _attention(c), _count(c)
+    if model_type not in PLAIN_MODEL_TYPES:
+        c.note(f"model_type {model_type!r} is not one known here; it was read as plain attention, "
+               "because every field that needs is there and none speaks of another kind")
+    window = _window(c)
+    return [_windowed(full, window) if window else full] * count
+
+
+def _has(*keys):
+    return lambda c, model_type: all(c.get(key) is not None for key in keys)
+
+
+_READERS = (
+    (lambda c, t: t == "nemotron_h", _nemotron_h),
+    (_has("linear_attn_config", "kv_lora_rank"), _kimi_linear),
+    (_has("attn_type_list"), _lightning),
+    (_has("attn_layer_period", "mamba_d_state"), _jamba),
+    (lambda c, t: t == "falcon_h1", _falcon_h1),
+    (lambda c, t: t in ("bamba", "granitemoehybrid"), _bamba),
+    (lambda c, t: t in ("lfm2", "lfm2_moe"), _short_conv),
+    (_has("linear_num_value_heads", "linear_conv_kernel_dim"), _gated_delta),
+    (lambda c, t: t in MLA_MODEL_TYPES and c.get("kv_lora_rank") is not None, _latent_layers),
+    (_has("hybrid_layer_pattern", "swa_num_key_value_heads"), _two_geometries),
+    (lambda c, t: t == "gemma4_text", _gemma4),
+    (lambda c, t: t == "llama4_text", _llama4),
+    (_has("block_configs"), _block_configs),
+    (lambda c, t: t == "gpt_oss", _gpt_oss),
+    (lambda c, t: t in ("gemma2",) or (t in _DEFAULT_PATTERN or isinstance(c.get("sliding_window_pattern"), str))
+     and c.get("layer_types") is None, _pattern),
+    (_has("layer_types"), _listed),
+    (lambda c, t: True, _plain),
+)
+
+_MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+_MTP_WITHOUT_KEY = ("qwen3_next", "mimo_v2_flash")
+
+
+def _draft_layers(c: Fields, model_type: str, layers: list[Layer]) -> tuple[Layer, ...]:
+    """The attention layers of the model's own MTP module, shaped like its last growing layer."""
+    count = next((c.integer(key, low=0, high=64) for key in _MTP_KEYS if c.get(key) is not None),
+                 1 if model_type in _MTP_WITHOUT_KEY else 0)
+    like = next((part for part in reversed(layers) if part.grows), None)
+    if like is not None and isinstance(like, LatentAttention) and c.get("index_head_dim"):
+        like = _latent(c, c.integer("index_head_dim"))
+    return (like,) * count if like is not None else ()
