@@ -287,6 +287,8 @@ def lab_config(state, root, first=None):
             "log_level": "WARN",
         },
         "ServerApp": {"root_dir": str(root), "log_level": "WARN"},
+        # Looking for language servers would start Node.js, where it is installed.
+        "LanguageServerManager": {"autodetect": False},
     })
 
 
