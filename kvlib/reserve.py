@@ -62,7 +62,8 @@ def model_facts(config: dict) -> dict:
     text = config.get("text_config") or config
 
     def first(*keys):
-        return next((text[key] for key in keys if isinstance(text.get(key), int)), None)
+        values = (text[key][0] if isinstance(text.get(key), list) and text[key] else text.get(key) for key in keys)
+        return next((value for value in values if isinstance(value, int)), None)
 
     experts = first("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
     return {
@@ -71,7 +72,8 @@ def model_facts(config: dict) -> dict:
         "hidden_size": first("hidden_size", "n_embd"),
         "intermediate_size": first("intermediate_size", "ffn_dim"),
         "moe": bool(experts and experts > 1),
-        "num_experts_per_tok": first("num_experts_per_tok", "num_experts_per_token", "moe_topk"),
+        "num_experts_per_tok": first("num_experts_per_tok", "num_experts_per_token", "moe_topk",
+                                     "moe_k", "top_k_experts"),
         "moe_intermediate_size": first("moe_intermediate_size") or (first("intermediate_size") if experts else None),
         "num_parameters": (config.get("_source") or {}).get("total_parameters_published"),
         "vision": "vision_config" in config,
