@@ -320,12 +320,5 @@ def log_text(name: str) -> str:
     return (data_dir() / "logs" / f"{log_facts(name)['name']}.log").read_text(encoding="utf-8")
 
 
-def reserve_bands(*args, **kwargs):
-    """What a launch takes besides weights and cache, as bands: see :func:`kvlib.reserve.reserve_bands`."""
-    from .reserve import reserve_bands as bands
-
-    return bands(*args, **kwargs)
-
-
 def _and(names: list[str], word: str = "and") -> str:
     return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1])))

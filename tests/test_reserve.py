@@ -97,8 +97,3 @@ def test_every_model_yields_its_facts(name):
     facts = model_facts(catalog.model_config(name))
     assert all(band.high >= 0 for band in reserve_bands(
         None, max_num_seqs=256, max_num_batched_tokens=8192, **facts).values())
-
-
-def test_the_catalogue_offers_the_bands_too():
-    assert catalog.reserve_bands(None, max_num_seqs=256, max_num_batched_tokens=2048, vocab_size=151_936,
-                                 num_layers=36).keys() == set(TERMS)
