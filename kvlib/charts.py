@@ -24,7 +24,7 @@ COLOURS = {
     "refused": "#D55E00",  # does not fit
 }
 OWNERS = ("#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#0072B2", "#F0E442", "#D55E00")
-WIDTH = 560
+WIDTH = 520
 _INK, _FONT = "currentColor", "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 _PRINT_INK, _PRINT_FONT = "#1f1f1f", "Arial, Helvetica, sans-serif"
 
@@ -177,10 +177,9 @@ _BAR_TOP, _BAR_TALL, _TIER = 6, 46, 34
 
 def memory_bar(name="bar", *, limit, title="GiB", width=WIDTH, tiers=2):
     """One stacked bar from 0 to ``limit``; parts labelled in the bar, narrow ones below it."""
-    height = _BAR_TOP + _BAR_TALL + tiers * _TIER + 46
     base = alt.Chart(alt.NamedData(name))
     x = axis_x("start", title, (0, limit), axis=alt.Axis(orient="bottom", grid=False))
-    plot = _BAR_TOP + _BAR_TALL + tiers * _TIER
+    plot = _BAR_TOP + _BAR_TALL + tiers * _TIER + 8
     bars = base.mark_rect(stroke=_INK, strokeWidth=0.6, strokeOpacity=0.6).encode(
         x=x, x2="end:Q", y=alt.value(_BAR_TOP), y2=alt.value(_BAR_TOP + _BAR_TALL), color=_own("colour"),
         opacity=alt.Opacity("opacity:Q", scale=None), tooltip=["name:N", "figure:N"])
@@ -191,19 +190,20 @@ def memory_bar(name="bar", *, limit, title="GiB", width=WIDTH, tiers=2):
         inside.mark_text(fontWeight="bold").encode(x=at, y=alt.value(_BAR_TOP + 16), text="name:N", color=_own("ink")),
         inside.mark_text().encode(x=at, y=alt.value(_BAR_TOP + 32), text="figure:N", color=_own("ink")),
         below.mark_rule(strokeOpacity=0.6).encode(x=at, y=_pixels("stem", plot), y2="stem_end:Q"),
-        below.mark_text(fontWeight="bold", align="right").encode(x=alt.X("spot:Q"), y=_pixels("name_y", plot), text="name:N"),
-        below.mark_text(align="right").encode(x=alt.X("spot:Q"), y=_pixels("figure_y", plot), text="figure:N"),
     ]
-    return alt.layer(bars, *text).properties(width=width, height=height)
+    for side, want in (("left", "!datum.inside && !datum.right"), ("right", "!datum.inside && datum.right")):
+        part, dx = base.transform_filter(want), 4 if side == "left" else -4
+        text += [part.mark_text(fontWeight="bold", align=side, dx=dx).encode(x=at, y=_pixels("name_y", plot), text="name:N"),
+                 part.mark_text(align=side, dx=dx).encode(x=at, y=_pixels("figure_y", plot), text="figure:N")]
+    return alt.layer(bars, *text).properties(width=width, height=plot + 40)
 
 
 def memory_bar_rows(parts, *, limit, unit="GiB", width=WIDTH, tiers=2):
     """Rows for :func:`memory_bar`. ``parts``: (name, amount, meaning) in order, meaning a key of COLOURS;
     a fourth item replaces the printed figure."""
     per = (width - 24) / limit
-    rows, start, busy = [], 0.0, [float("inf")] * tiers
-    for part in parts:
-        name, amount, meaning, *figure = part
+    rows, start = [], 0.0
+    for name, amount, meaning, *figure in parts:
         amount = max(0.0, float(amount))
         text = figure[0] if figure else f"{amount:.2f} {unit}"
         wide = 7.0 * max(len(name), len(text)) + 10
@@ -214,20 +214,28 @@ def memory_bar_rows(parts, *, limit, unit="GiB", width=WIDTH, tiers=2):
             "ink": _INK if faint else ink_on(COLOURS[meaning]), "inside": amount * per >= wide, "wide": wide,
         })
         start += amount
-    # Labels below run from the right to the left; one that would touch its neighbour goes a tier down.
-    for row in reversed(rows):
-        if row["inside"]:
-            row |= {"stem": 0, "stem_end": 0, "name_y": 0, "figure_y": 0, "spot": row["middle"]}
-            continue
-        middle = row["middle"] * per
-        spot = max(middle + 4 if middle > row["wide"] else row["wide"], 0)
-        tier = next((t for t in range(tiers) if spot <= busy[t]), tiers - 1)
-        busy[tier] = spot - row["wide"]
-        y = _BAR_TOP + _BAR_TALL + tier * _TIER
-        row |= {"stem": _BAR_TOP + _BAR_TALL, "stem_end": y + 6, "name_y": y + 13, "figure_y": y + 27, "spot": spot / per}
+    _place_below([r for r in rows if not r["inside"]], per, limit, tiers)
     for row in rows:
         del row["wide"]
+        row.setdefault("tier_y", 0)
+        row |= {"stem": _BAR_TOP + _BAR_TALL, "stem_end": row["tier_y"] + 2, "name_y": row["tier_y"] + 8,
+                "figure_y": row.pop("tier_y") + 22, "right": row.pop("right", False)}
     return rows
+
+
+def _place_below(rows, per, limit, tiers):
+    """Give each label below the bar a tier. Labels of the left half run to the right of their stem, those of
+    the right half to the left; the label nearest the middle hangs highest, so no stem crosses a label."""
+    halves = ([r for r in reversed(rows) if r["middle"] <= limit / 2], [r for r in rows if r["middle"] > limit / 2])
+    for right, half in enumerate(halves):
+        placed = []
+        for row in half:
+            stem = row["middle"] * per
+            reach = stem - row["wide"] if right else stem + row["wide"]
+            under = [t for x, t in placed if (reach < x if right else reach > x)]
+            tier = min(max(under, default=-1) + 1, tiers - 1)
+            placed.append((stem, tier))
+            row |= {"tier_y": _BAR_TOP + _BAR_TALL + 6 + tier * _TIER, "right": bool(right)}
 
 
 def blocks(name="blocks", *, count, columns=20, cell=26):

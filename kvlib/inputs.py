@@ -45,7 +45,8 @@ def read_number(text: str) -> Decimal | None:
         number = Decimal(text)
     except InvalidOperation:
         return None
-    return number * factor if number.is_finite() else None
+    # Nobody means a number of more than forty digits, and it must not be multiplied out.
+    return number * factor if number.is_finite() and abs(number.adjusted()) < 40 else None
 
 
 class Input:

@@ -21,7 +21,7 @@ function picture(host, model) {
   const fit = (view, spec) => {
     if (!spec.usermeta?.fluid) return;
     const room = Math.floor(host.clientWidth);
-    const width = room > 80 ? Math.min(spec.width, room) : spec.width;
+    const width = room > 80 ? Math.min(Math.round(spec.width * 1.2), room) : spec.width;
     if (view.width() !== width) view.width(width);
   };
 

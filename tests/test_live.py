@@ -1,0 +1,107 @@
+"""Live charts without a browser: what is sent, when, and that nothing is fetched."""
+import math
+import re
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+import altair as alt  # noqa: E402
+from kvlib import charts, live  # noqa: E402
+from kvlib.live import LiveChart  # noqa: E402
+
+
+def bars():
+    x = charts.axis_x("gib", "GiB", (0, 100))
+    return alt.Chart(alt.NamedData("bars")).mark_bar().encode(x=x, y="part:N").properties(width=300, height=80)
+
+
+def test_the_spec_goes_once_then_only_rows(monkeypatch):
+    chart = LiveChart(bars(), {"bars": [{"part": "KV", "gib": 93.61}]}, "KV 93.61 GiB")
+    assert "datasets" not in chart.spec and chart.spec["autosize"]["type"] == "fit"
+    sent = []
+    monkeypatch.setattr(LiveChart, "_send", lambda self, msg, buffers=None: sent.append(msg["state"]))
+    chart.rows = {"bars": [{"part": "KV", "gib": 50.0}]}
+    assert sent == [{"rows": {"bars": [{"part": "KV", "gib": 50.0}]}}]
+
+
+def test_rows_are_plain_numbers_whatever_they_were():
+    pd = pytest.importorskip("pandas")
+    np = pytest.importorskip("numpy")
+    rows = live.clean_rows({"a": pd.DataFrame({"x": [1, 2], "y": [0.5, math.nan]}), "b": [{"z": np.int64(3), "w": math.inf}]})
+    assert rows == {"a": [{"x": 1, "y": 0.5}, {"x": 2, "y": None}], "b": [{"z": 3, "w": None}]}
+    assert type(rows["b"][0]["z"]) is int
+
+
+def test_one_vega_for_all_charts_of_a_kernel():
+    assert LiveChart(bars()).vega == LiveChart(bars()).vega
+    assert len(LiveChart._esm) < 20_000, "a chart does not carry the bundle"
+
+
+def test_the_bundle_is_whole_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "_cache_folder", lambda: tmp_path)
+    text = live.vega_bundle()
+    assert "kvlibPage" in text and len(text) > 500_000
+    (kept,) = tmp_path.iterdir()
+    kept.write_text("cut off", "utf-8")
+    assert live.vega_bundle() == text, "a damaged copy is made anew"
+
+
+def test_no_cache_folder_is_no_error(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setattr(live, "_cache_folder", lambda: blocked / "below")
+    assert "kvlibPage" in live.vega_bundle()
+
+
+def test_scripts_name_no_address():
+    for name in ("chart.js", "fields.js", "card.js", "live.js", "card.css"):
+        assert not re.search(r"https?:|//cdn|@import", live.web(name)), name
+
+
+def test_a_picture_with_words_for_every_front_end():
+    data, _ = LiveChart(bars(), {"bars": [{"part": "KV", "gib": 93.61}]}, "KV 93.61 GiB")._repr_mimebundle_()
+    assert data["text/plain"] == "KV 93.61 GiB" and data["image/png"]
+
+
+def test_static_pictures_carry_their_words(monkeypatch):
+    monkeypatch.setenv("KVLIB_STRICT", "1")
+    pd = pytest.importorskip("pandas")
+    chart = alt.Chart(pd.DataFrame({"a": [1, 2], "b": [2, 1]})).mark_line().encode(x="a:Q", y="b:Q")
+    data, meta = charts.static(chart, "A line that falls.")._repr_mimebundle_()
+    assert data["text/plain"] == "A line that falls." and meta["image/png"]["alt"] == "A line that falls."
+    assert charts.static(chart, "x")._repr_mimebundle_()[0]["image/png"] == data["image/png"], "the same each time"
+
+
+@pytest.mark.parametrize("make, rows", [
+    (lambda: charts.memory_bar(limit=130), {"bar": charts.memory_bar_rows([("a", 1, "weights"), ("b", 100, "kv")], limit=130)}),
+    (lambda: charts.blocks(count=7, columns=4), {"blocks": charts.blocks_rows(["A", "B", None, "A", "C", None, None], columns=4)}),
+    (lambda: charts.lines(x=("t", "tokens", (1024, 8192)), y=("b", "GiB", (0, 4)), log_x=True),
+     {"lines": charts.lines_rows({"full": ([(1024, 1), (8192, 4)], "kv")}, x="t", y="b")}),
+    (lambda: charts.ranks(count=3, domain=(0, 9), title="GiB"), {"ranks": charts.ranks_rows([("x", 4, "4 GiB", "kv")])}),
+    (lambda: (bars() + charts.guess_rule(field="gib")).properties(width=300, height=80),
+     {"bars": [{"part": "KV", "gib": 3}], "guess": charts.guess_rows(4, field="gib")}),
+])
+def test_builders_draw(make, rows):
+    import warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert charts.png(charts.themed(make()), live.clean_rows(rows))[:4] == b"\x89PNG"
+
+
+def test_narrow_parts_are_labelled_beside_the_bar_without_touching():
+    parts = [("weights", 15.27, "weights"), ("graphs", 0.4, "reserve"), ("reserve", 2.6, "reserve"), ("KV cache", 93.6, "kv")]
+    rows = charts.memory_bar_rows(parts, limit=130, tiers=3)
+    below = [r for r in rows if not r["inside"]]
+    assert [r["name"] for r in below] == ["weights", "graphs", "reserve"]
+    assert len({r["name_y"] for r in below}) == 3
+
+
+def test_ink_reads_on_every_colour():
+    def lum(h):
+        p = [int(h[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+        p = [x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in p]
+        return 0.2126 * p[0] + 0.7152 * p[1] + 0.0722 * p[2]
+    for colour in charts.COLOURS.values():
+        a, b = sorted((lum(colour), lum(charts.ink_on(colour))))
+        assert (b + 0.05) / (a + 0.05) >= 4.5, colour
