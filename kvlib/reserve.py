@@ -20,7 +20,10 @@ from functools import cache, partial
 
 from . import catalog
 from .catalog import Gpu, table
-from .memory import Band
+from .engine import Engine
+from .memory import Band, MemoryBudget
+from .model import Model
+from .resolve import resolve
 from .units import GiB, gib
 from .versions import parse_version
 
@@ -78,6 +81,29 @@ def model_facts(config: dict) -> dict:
         "num_parameters": (config.get("_source") or {}).get("total_parameters_published"),
         "vision": "vision_config" in config,
     }
+
+
+def assumed_budget(model: Model, engine: Engine | None = None, *, weight_dtype: str | None = None) -> MemoryBudget:
+    """What can be said of one GPU's memory before a launch: the card, the weights, and a band for each other term.
+
+    ``model`` is one of the catalogue's. Without ``engine.gpu`` the card has 80 GiB. Raises ConfigError where
+    the weights are not on file, and what :func:`reserve_bands` and :func:`kvlib.resolve.resolve` raise.
+
+    >>> from kvlib import load_model
+    >>> budget = assumed_budget(load_model("Qwen3-8B"), Engine(gpu="RTX 4090"))
+    >>> budget.assumed
+    ('peak_activation_bytes', 'non_torch_bytes', 'cuda_graph_bytes')
+    """
+    engine = engine if engine is not None else Engine()
+    setup = resolve(model, engine)
+    bands = reserve_bands(
+        setup.gpu, max_num_seqs=setup.max_num_seqs, max_num_batched_tokens=setup.max_num_batched_tokens,
+        tensor_parallel_size=engine.tensor_parallel_size, pipeline_parallel_size=engine.pipeline_parallel_size,
+        vllm_version=engine.vllm_version, enforce_eager=engine.enforce_eager,
+        draft_model=engine.draft_model is not None, **model_facts(catalog.model_config(model.name)))
+    shards = engine.tensor_parallel_size * engine.pipeline_parallel_size
+    return MemoryBudget(setup.gpu.total_bytes if setup.gpu is not None else 80 * GiB,
+                        catalog.weights(model.name, weight_dtype, shards).bytes, **bands)
 
 
 class _Range:

@@ -2,9 +2,10 @@
 
 import pytest
 
+import kvlib
 from kvlib import catalog
 from kvlib.errors import EngineError
-from kvlib.reserve import model_facts, reserve_bands
+from kvlib.reserve import assumed_budget, model_facts, reserve_bands
 from kvlib.units import GiB
 
 TERMS = ("peak_activation_bytes", "non_torch_bytes", "cuda_graph_bytes")
@@ -97,3 +98,18 @@ def test_every_model_yields_its_facts(name):
     facts = model_facts(catalog.model_config(name))
     assert all(band.high >= 0 for band in reserve_bands(
         None, max_num_seqs=256, max_num_batched_tokens=8192, **facts).values())
+
+
+def test_the_gb10_launch_lies_in_the_range_assumed_for_it():
+    """121.63 GiB, 15.27 of weights, 18.29 that is not cache: the log says 93.61 GiB and 681,600 tokens."""
+    engine = kvlib.Engine(vllm_version="0.28.0", gpu="GB10")
+    model = kvlib.load_model("Qwen3-8B")
+    low, typical, high = kvlib.size_range(model, engine, memory=assumed_budget(model, engine))
+    assert low.kv_cache_tokens < 681_600 < high.kv_cache_tokens
+    assert low.kv_cache_tokens < typical.kv_cache_tokens < high.kv_cache_tokens
+
+
+def test_a_budget_shares_the_weights_among_the_gpus():
+    model = kvlib.load_model("Llama-3.3-70B")
+    one, two = (assumed_budget(model, kvlib.Engine(gpu="H100 SXM", tensor_parallel_size=tp)) for tp in (1, 2))
+    assert two.weights_bytes * 2 == one.weights_bytes and two.total_bytes == one.total_bytes
