@@ -10,7 +10,8 @@ from .capacity import Refusal, Sizing, Stage, bytes_per_token, size, size_range
 from .engine import Engine
 from .errors import ConfigError, EngineError, SizingError, UnknownArchitectureError
 from .memory import Band, MemoryBudget
-from .model import Model, from_layers, load_model
+from .config import load_model
+from .model import Model, from_layers
 
 __all__ = ["Band", "ConfigError", "Engine", "EngineError", "MemoryBudget", "Model", "Refusal", "Sizing",
            "SizingError", "Stage", "UnknownArchitectureError", "bytes_per_token", "from_layers", "load_model",

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from .engine import Engine
-from .errors import EngineError, SizingError
+from .errors import EngineError
+from .log_lines import log_lines as _log_lines
 from .memory import MemoryBudget, available_bytes as budget_available, requested_bytes
 from .model import Model
-from .pool import Group, Plan, draft_layers, plan
-from .spec import attention_bytes_per_token, heads_per_gpu, indexer_bytes_per_token
-from .units import cdiv, gib_text
+from .pool import Group, Plan, plan
+from .steps import Step, steps as _steps
+from .units import gib_text
 
 OUTCOMES = ("passes", "weights_do_not_fit", "free_memory", "no_cache_memory", "max_model_len", "max_num_seqs")
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One pipeline stage, per GPU: its layers, the bytes of a block there, what is available, blocks it could hold."""
 
     layers: int
@@ -27,8 +27,7 @@ class Stage:
     num_blocks: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """The figures of vLLM's refusal as it prints them; None where that message has no such figure."""
 
     needed_gib: str | None = None
@@ -37,7 +36,7 @@ class Refusal:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sizing:
     """The answer for one engine (one data-parallel replica); bytes are per GPU.
 
@@ -56,7 +55,7 @@ class Sizing:
     outcome: str
     refusal: Refusal | None
     memory: MemoryBudget | None = None
-    available_source: str = "measured"  # or "computed" (from a budget) or "assumed" (some of it a band)
+    available_source: str = "measured"  # or "computed" (from a budget), or "assumed" (some of it a band)
 
     @property
     def model(self) -> Model:
@@ -93,7 +92,7 @@ class Sizing:
     @property
     def headroom_bytes(self) -> int:
         """What could be lost on the tightest stage before one request of ``max_model_len`` no longer passes."""
-        held = held_back_blocks(self.engine)
+        held = self.plan.held_back_blocks
         return min(stage.available_bytes - stage.bytes_per_block * (self.blocks_per_request + held)
                    for stage in self.stages)
 
@@ -114,20 +113,11 @@ class Sizing:
 
     def log_lines(self) -> tuple[str, ...]:
         """The lines that this version would print about the cache, refusal included."""
-        from .log_lines import log_lines
+        return _log_lines(self)
 
-        return log_lines(self)
-
-    def steps(self):
-        """Every step from the config to the printed figure, in order (:class:`kvlib.steps.Step`)."""
-        from .steps import steps
-
-        return steps(self)
-
-
-def held_back_blocks(engine: Engine) -> int:
-    """Blocks that the start-up check leaves out: the null block, since 0.29."""
-    return 1 if engine.version.has("null_block_held_back") else 0
+    def steps(self) -> tuple[Step, ...]:
+        """Every step from the config to the printed figure, in order."""
+        return _steps(self)
 
 
 def size(model: Model, engine: Engine | None = None, *, available_bytes: int | Sequence[int] | None = None,
@@ -165,7 +155,7 @@ def size_plan(made: Plan, *, available_bytes=None, memory: MemoryBudget | None =
     stages = tuple(Stage(layers, each, have, max(0, have) // each if each else 0)
                    for layers, each, have in zip(made.stage_layers, bytes_per_block, available))
     num_blocks = min((stage.num_blocks for stage in stages if stage.bytes_per_block), default=0)
-    checked = [(stage.bytes_per_block, stage.available_bytes - held_back_blocks(engine) * stage.bytes_per_block)
+    checked = [(stage.bytes_per_block, stage.available_bytes - made.held_back_blocks * stage.bytes_per_block)
                for stage in stages if stage.bytes_per_block]
     asked = made.setup.max_model_len
     needed = made.blocks_per_request(asked)
@@ -196,12 +186,12 @@ def _available(made: Plan, given, memory) -> tuple[list[int], str]:
         raise EngineError(f"available_bytes is {given} and kv_cache_memory_bytes {fixed}; give one",
                           flag="kv_cache_memory_bytes")
     if fixed is not None:
-        return [fixed] * stages, "typed"
+        return [fixed] * stages, "measured"
     if memory is not None:
         each = budget_available(memory, engine, made.setup.gpu_memory_utilization)
         return [each] * stages, "assumed" if memory.assumed else "computed"
     if given is None:
-        return [0] * stages, "typed"
+        return [0] * stages, "measured"
     values = list(given) if isinstance(given, (list, tuple)) else [given] * stages
     if len(values) != stages:
         raise EngineError(f"available_bytes has {len(values)} entries for {stages} pipeline stages; give one for each",
@@ -267,7 +257,7 @@ def _judge(made: Plan, memory, checked, num_blocks: int, needed: int, length: in
 def size_range(model: Model, engine: Engine | None = None, *, memory: MemoryBudget) -> tuple[Sizing, Sizing, Sizing]:
     """The least, the typical and the most that the bands of ``memory`` allow.
 
-    >>> from kvlib import load_model
+    >>> from kvlib import Band, load_model
     >>> GiB = 1 << 30
     >>> budget = MemoryBudget(24 * GiB, 3 * GiB, peak_activation_bytes=Band(GiB // 2, GiB, 2 * GiB))
     >>> [s.num_gpu_blocks for s in size_range(load_model("Qwen2.5-1.5B"), memory=budget)]
@@ -288,13 +278,4 @@ def bytes_per_token(model: Model, engine: Engine | None = None) -> int:
     >>> bytes_per_token(load_model("Qwen3-8B")), bytes_per_token(load_model("DeepSeek-V3"))
     (147456, 70272)
     """
-    made = plan(model, engine if engine is not None else Engine())
-    start, heaviest = 0, 0
-    for layers in made.stage_layers:
-        end = start + layers
-        heaviest = max(heaviest, sum(
-            spec.bytes_per_token * sum(start <= index < end for index in indices)
-            for group in made.groups for spec, indices in group.specs
-            if spec.kind in ("full", "mla", "indexer")))
-        start = end
-    return cdiv(heaviest, made.engine.decode_context_parallel_size)
+    return plan(model, engine if engine is not None else Engine()).bytes_per_token

@@ -12,101 +12,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from . import families
 from .errors import ConfigError, UnknownArchitectureError
+from .fields import Fields, short
 from .model import Model
 
-MAX_LAYERS = 2_000
 MAX_FILE_BYTES = 8 << 20
-MISSING = object()
 
-# Published config.json files leave out what equals the default of their transformers class (5.19).
-CLASS_DEFAULTS = {
-    "llama": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, max_position_embeddings=2048),
-    "mistral": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
-                    sliding_window=4096, max_position_embeddings=131072),
-    "gemma2": dict(num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256,
-                   hidden_size=2304, sliding_window=4096, max_position_embeddings=8192),
-    "gemma3_text": dict(num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256,
-                        hidden_size=2304, sliding_window=4096, max_position_embeddings=131072),
-    "cohere2": dict(sliding_window=4096),
-}
+def load_model(source: str | os.PathLike | Mapping) -> Model:
+    """Read a model.
 
+    Parameters
+    ----------
+    source : a name in ``data/models``, a path to a ``config.json`` or to its folder, the config as a dict, or
+        as JSON text.
 
-class Fields:
-    """The fields of one config, nested ones first, each checked as it is read.
+    Raises
+    ------
+    ConfigError : the config is missing, broken or incomplete (``field``, ``found``, ``expected``).
+    UnknownArchitectureError : it is fine, but its cache is not one whose size is known here.
 
-    ``get`` returns the raw value (None where absent or null); ``integer``, ``text`` … raise ConfigError with the
-    field's name, what was found and what was expected.
+    Examples
+    --------
+    >>> load_model("Qwen3-8B")
+    Model('Qwen3-8B': 36 layers, 36 full)
     """
-
-    def __init__(self, config: Mapping, name: str):
-        self.top, self.name = config, name
-        inner = config.get("text_config") or config.get("llm_config") or config.get("language_config")
-        if inner is not None and not isinstance(inner, Mapping):
-            raise ConfigError(f"{name}: text_config is {_short(inner)}; it must be an object", field="text_config",
-                              found=inner, expected="an object")
-        self.nested = inner is not None
-        self.inner: Mapping = inner if inner is not None else config
-        self.prefix = "text_config." if self.nested else ""
-        self.notes: list[str] = []
-        self.defaults = CLASS_DEFAULTS.get(self.raw_type(), {})
-
-    def raw_type(self) -> str:
-        value = self.inner.get("model_type", self.top.get("model_type"))
-        return value if isinstance(value, str) else ""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        value = self.inner.get(key)
-        return default if value is None else value
-
-    def given(self, key: str) -> bool:
-        """True where the config says ``key``, or its class has a default for it."""
-        return self.get(key) is not None or (key in self.defaults and key not in self.inner)
-
-    def anywhere(self, key: str) -> Any:
-        """The nested value, else the outer one (dtype and quantization may stand in either)."""
-        value = self.inner.get(key)
-        return self.top.get(key) if value is None else value
-
-    def integer(self, key: str, default: Any = MISSING, *, low: int = 1, high: int = 1 << 40) -> Any:
-        """A whole number within [low, high]. Without a default, an absent field is an error."""
-        value = self.get(key)
-        if key in self.defaults and key not in self.inner:
-            value = self.defaults[key]
-            self.note(f"{self.prefix}{key} is absent: {value:,}, the default of model_type {self.raw_type()}")
-        if value is None:
-            if default is MISSING:
-                raise ConfigError(f"{self.name}: the config has no {self.prefix}{key}; "
-                                  f"add it as a whole number of at least {low}", field=self.prefix + key,
-                                  found=None, expected=f"a whole number of at least {low}")
-            return default
-        return self.whole(key, value, low=low, high=high)
-
-    def whole(self, key: str, value: Any, *, low: int = 1, high: int = 1 << 40) -> int:
-        """``value`` if it is a whole number within [low, high], else a ConfigError naming ``key``."""
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ConfigError(f"{self.name}: {self.prefix}{key} is {_short(value)}; "
-                              f"it must be a whole number from {low:,} to {high:,}",
-                              field=self.prefix + key, found=value, expected=f"a whole number from {low:,} to {high:,}")
-        return value
-
-    def list_of(self, key: str, length: int | None = None) -> list | None:
-        """A list (of ``length`` entries, where given), or None where the field is absent or null."""
-        value = self.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise ConfigError(f"{self.name}: {self.prefix}{key} is {_short(value)}; it must be a list",
-                              field=self.prefix + key, found=value, expected="a list")
-        if length is not None and len(value) != length:
-            raise ConfigError(f"{self.name}: {self.prefix}{key} has {len(value)} entries for {length} layers; "
-                              "it must have one for each layer", field=self.prefix + key, found=len(value),
-                              expected=f"{length} entries")
-        return value
-
-    def note(self, sentence: str) -> None:
-        if sentence not in self.notes:
-            self.notes.append(sentence)
+    return read_model(*read_source(source))
 
 
 def read_source(source: Any) -> tuple[Mapping, str]:
@@ -126,7 +57,7 @@ def read_source(source: Any) -> tuple[Mapping, str]:
     if isinstance(source, str) and (len(text) > 1024 or "\n" in text or not text.strip()):
         raise ConfigError("the text given is neither a model's name, nor a path, nor a JSON object; "
                           "paste the whole config.json, from its first { to its last }",
-                          found=_short(text), expected="a JSON object")
+                          found=short(text), expected="a JSON object")
     try:
         path = Path(text).expanduser()
         is_path = path.exists()
@@ -136,7 +67,7 @@ def read_source(source: Any) -> tuple[Mapping, str]:
         return _from_path(path)
     if isinstance(source, os.PathLike) or text.endswith(".json") or text.startswith((".", "~", os.sep)):
         raise ConfigError(f"there is no file or folder {text}", field=text, found=None, expected="a config.json")
-    from . import catalog
+    from . import catalog  # csv and the GPU list are not needed before a name is asked for
 
     config = catalog.model_config(text)
     return config, next((name for name in catalog.models() if name.lower() == text.lower()), text)
@@ -185,7 +116,7 @@ def _from_bytes(raw: bytes, where: str) -> tuple[Mapping, str]:
     except UnicodeDecodeError:
         raise ConfigError(f"{where} is not UTF-8 text; give the model's config.json", field=where) from None
     except json.JSONDecodeError as error:
-        cut = " (the text ends too early: is it whole?)" if error.pos >= len(raw.rstrip()) - 1 else ""
+        cut = " (the text ends too early: is it whole?)" if error.pos >= len(raw.rstrip()) - 1 or "Unterminated" in error.msg else ""
         raise ConfigError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}{cut}",
                           field=where, found=f"line {error.lineno}", expected="valid JSON") from None
     except RecursionError:
@@ -211,8 +142,6 @@ def _name_of(config: Mapping) -> str:
 
 def read_model(config: Mapping, name: str) -> Model:
     """Check ``config`` and make a :class:`Model` of it. Raises ConfigError or UnknownArchitectureError."""
-    from . import families
-
     if not isinstance(config, Mapping) or not config:
         raise ConfigError("the config is empty; give the model's whole config.json", found=config,
                           expected="a config.json")
@@ -259,7 +188,7 @@ def _dtype(fields: Fields) -> str:
         return "bfloat16"
     text = str(value).removeprefix("torch.")
     if text not in ("bfloat16", "float16", "float32"):
-        raise ConfigError(f"{fields.name}: torch_dtype is {_short(value)}; it must be bfloat16, float16 or float32",
+        raise ConfigError(f"{fields.name}: torch_dtype is {short(value)}; it must be bfloat16, float16 or float32",
                           field="torch_dtype", found=value, expected="bfloat16, float16 or float32")
     if text == "float32":
         fields.note("the config says float32; vLLM serves it in a 16-bit type unless --dtype float32 is given")
@@ -320,12 +249,7 @@ def _ssm_dtype(fields: Fields, model_type: str) -> str | None:
         value = fields.get(key)
         if value is not None:
             if value not in ("float32", "bfloat16", "float16"):
-                raise ConfigError(f"{fields.name}: {key} is {_short(value)}; it must be float32, bfloat16 or float16",
+                raise ConfigError(f"{fields.name}: {key} is {short(value)}; it must be float32, bfloat16 or float16",
                                   field=key, found=value, expected="float32, bfloat16 or float16")
             return value
     return "float32" if model_type == "nemotron_h" else None
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"

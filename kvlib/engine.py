@@ -6,9 +6,11 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
+from .config import load_model
 from .errors import EngineError
+from .model import Model
 from .versions import Version, parse_version
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -19,8 +21,7 @@ KV_CACHE_DTYPES = ("auto", "bfloat16", "float16", *FP8_DTYPES, "fp8_ds_mla", *PE
 SPECULATIVE_METHODS = ("mtp", "eagle", "eagle3", "ngram")
 
 
-@dataclass(frozen=True)
-class Backend:
+class Backend(NamedTuple):
     """An attention backend: the smallest block its kernels take, and the block vLLM gives it, in tokens."""
 
     kernel_block: int
@@ -126,6 +127,8 @@ class Engine:
                                   flag=name, found=value, expected=expected)
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_version", parse_version(self.vllm_version))
+        if self.draft_model is not None and not isinstance(self.draft_model, Model):
+            object.__setattr__(self, "draft_model", load_model(self.draft_model))
         self._check_together()
 
     def _check_together(self):

@@ -6,8 +6,8 @@ vLLM itself ignores are ignored here too, with a note.
 
 from __future__ import annotations
 
-from .config import MAX_LAYERS, Fields, _short
 from .errors import ConfigError, UnknownArchitectureError
+from .fields import MAX_LAYERS, Fields, short
 from .layers import (ChunkedLocal, FullAttention, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning,
                      Mamba1, Mamba2, NoCache, Parallel, ShortConv, SlidingWindow)
 
@@ -25,12 +25,6 @@ PLAIN_MODEL_TYPES = frozenset((
     "minimax_m2", "bailing_moe", "baichuan", "mimo", "mimo_v2_flash", "llama4_text", "nemotron-nas", "step3p5",
     "stablelm", "gpt_neox", "gpt2", "opt", "falcon", "bloom", "mpt", "gpt_bigcode", "qwen2_vl", "nemotron",
     "arcee", "dots1", "jais", "persimmon", "solar", "orion", "aquila"))
-
-LEFT_VLLM_AFTER = {  # architecture: the last release that served it
-    "MllamaForConditionalGeneration": (0, 10, 2), "BambaForCausalLM": (0, 23, 0),
-    "BaichuanForCausalLM": (0, 23, 0), "BaiChuanForCausalLM": (0, 23, 0), "MiniMaxM1ForCausalLM": (0, 23, 0),
-}
-
 
 def read_layers(c: Fields, model_type: str, architecture: str | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """The layers of a config, and those of its multi-token prediction module."""
@@ -157,7 +151,7 @@ def _nemotron_h(c: Fields) -> list[Layer]:
     key = "hybrid_override_pattern" if pattern is not None else "layers_block_type"
     pattern = c.get(key)
     if not isinstance(pattern, (str, list)) or not pattern or len(pattern) > MAX_LAYERS:
-        raise ConfigError(f"{c.name}: {key} is {_short(pattern)}; it must give one kind for each layer",
+        raise ConfigError(f"{c.name}: {key} is {short(pattern)}; it must give one kind for each layer",
                           field=key, found=pattern, expected="one kind for each layer")
     mamba = Mamba2(c.integer("mamba_num_heads") * c.integer("mamba_head_dim"), c.integer("n_groups"),
                    c.integer("mamba_num_heads"), c.integer("mamba_head_dim"), c.integer("ssm_state_size"),
@@ -167,11 +161,11 @@ def _nemotron_h(c: Fields) -> list[Layer]:
     for position, letter in enumerate(pattern):
         word = words.get(letter, letter)
         if word not in kinds:
-            _refuse(c, c.raw_type(), f"layer {position} of kind {_short(letter)}", key)
+            _refuse(c, c.raw_type(), f"layer {position} of kind {short(letter)}", key)
         layers.append(kinds[word])
     if c.get("num_hidden_layers") is not None and c.get("num_hidden_layers") != len(layers):
         raise ConfigError(f"{c.name}: {key} has {len(layers)} entries for num_hidden_layers "
-                          f"{_short(c.get('num_hidden_layers'))}; they must agree", field=key, found=len(layers))
+                          f"{short(c.get('num_hidden_layers'))}; they must agree", field=key, found=len(layers))
     return layers
 
 
@@ -203,7 +197,7 @@ def _pick(c: Fields, key: str, index: int, kinds: dict, value) -> Layer:
     try:
         return kinds[value]
     except (KeyError, TypeError):
-        _refuse(c, c.raw_type(), f"layer {index} of kind {_short(value)} ({key})", key)
+        _refuse(c, c.raw_type(), f"layer {index} of kind {short(value)} ({key})", key)
 
 
 def _jamba(c: Fields) -> list[Layer]:

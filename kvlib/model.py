@@ -1,12 +1,11 @@
 """A model as its cache sees it: one record per layer, and the few numbers that bound its use.
 
-``load_model`` reads a ``config.json`` (:mod:`kvlib.config` does the reading); ``from_layers`` takes the layers
-by hand, for an architecture that no reader knows.
+A ``config.json`` is read by :func:`kvlib.config.load_model`; ``from_layers`` takes the layers by hand, for an
+architecture that no reader knows.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -74,6 +73,13 @@ class Model:
         """True when some layer keeps a recurrent state (a hybrid, in vLLM's words)."""
         return any(part.has_state for part in self.buckets)
 
+    @property
+    def is_moe(self) -> bool:
+        """Does the config speak of routed experts?"""
+        text = self.config.get("text_config") or self.config
+        return any(isinstance(text.get(key), int) and text[key] > 0 for key in
+                   ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"))
+
     @cached_property
     def attention(self) -> Layer | None:
         """The first attention cache (any kind), whose geometry aligns a hybrid's blocks."""
@@ -89,29 +95,6 @@ class Model:
     def __repr__(self) -> str:
         parts = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
         return f"Model({self.name!r}: {len(self.layers)} layers, {parts})"
-
-
-def load_model(source: str | os.PathLike | Mapping) -> Model:
-    """Read a model.
-
-    Parameters
-    ----------
-    source : a name in ``data/models``, a path to a ``config.json`` or to its folder, the config as a dict, or
-        as JSON text.
-
-    Raises
-    ------
-    ConfigError : the config is missing, broken or incomplete (``field``, ``found``, ``expected``).
-    UnknownArchitectureError : it is fine, but its cache is not one whose size is known here.
-
-    Examples
-    --------
-    >>> load_model("Qwen3-8B")
-    Model('Qwen3-8B': 36 layers, 36 full)
-    """
-    from .config import read_model, read_source
-
-    return read_model(*read_source(source))
 
 
 def from_layers(layers: Iterable, *, name: str = "by hand", dtype: str = "bfloat16",

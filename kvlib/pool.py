@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from .engine import Engine
 from .errors import UnknownArchitectureError
@@ -20,7 +21,7 @@ from .units import cdiv
 MERGE_BELOW = 1.5  # buckets this close in size are padded to the larger instead of split
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """One group of layers that share a block table.
 
@@ -41,7 +42,7 @@ class Group:
         return not self.specs[0][0].state_blocks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """Everything about a launch that does not depend on how much memory there is."""
 
@@ -60,6 +61,24 @@ class Plan:
                    for group in self.groups)
 
 
+    @property
+    def bytes_per_token(self) -> int:
+        """What one more token costs on the heaviest stage, unpadded, in bytes per GPU."""
+        start, heaviest = 0, 0
+        for layers in self.stage_layers:
+            end = start + layers
+            heaviest = max(heaviest, sum(spec.bytes_per_token * _between(indices, start, end)
+                                         for group in self.groups for spec, indices in group.specs if spec.grows))
+            start = end
+        return cdiv(heaviest, self.engine.decode_context_parallel_size)
+
+    @property
+    def held_back_blocks(self) -> int:
+        """Blocks that the start-up check leaves out: the null block, since 0.29."""
+        return 1 if self.engine.version.has("null_block_held_back") else 0
+
+
+@lru_cache(maxsize=512)
 def plan(model: Model, engine: Engine) -> Plan:
     """Work out groups and bytes per block. Raises EngineError or UnknownArchitectureError."""
     setup = resolve(model, engine)
@@ -102,16 +121,8 @@ def draft_layers(model: Model, engine: Engine) -> tuple[Layer, ...]:
     if not engine.num_speculative_tokens or engine.speculative_method == "ngram":
         return ()
     if engine.speculative_method in ("eagle", "eagle3"):
-        return _as_model(engine.draft_model).layers
+        return engine.draft_model.layers
     return model.draft_layers
-
-
-def _as_model(draft) -> Model:
-    if isinstance(draft, Model):
-        return draft
-    from .model import load_model
-
-    return load_model(draft)
 
 
 def _grouped(model: Model, buckets: dict[Spec, list[int]]) -> list[tuple[tuple[Spec, tuple[int, ...]], ...]]:
@@ -176,5 +187,9 @@ def _stage_ends(model: Model, engine: Engine) -> list[tuple[int, int]]:
 
 def _bytes_on_stage(group: Group, start: int, end: int) -> int:
     """Bytes one block of this group takes on the layers ``start`` to ``end``."""
-    return sum(spec.page_size_bytes * (bisect_left(indices, end) - bisect_left(indices, start))
-               for spec, indices in group.specs)
+    return sum(spec.page_size_bytes * _between(indices, start, end) for spec, indices in group.specs)
+
+
+def _between(indices: tuple[int, ...], start: int, end: int) -> int:
+    """How many of the sorted ``indices`` lie in [start, end)."""
+    return bisect_left(indices, end) - bisect_left(indices, start)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .engine import BACKENDS, DTYPES, FP8_DTYPES, Backend, Engine
 from .errors import EngineError, UnknownArchitectureError
-from .families import LEFT_VLLM_AFTER
 from .layers import ChunkedLocal, FullAttention, GatedDeltaNet, LatentAttention, Mamba1, Mamba2, SlidingWindow
 from .model import Model
 from .units import GiB
+from .versions import LEFT_VLLM_AFTER
 
 GDN_CHECKPOINT_TOKENS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Default:
+class Default(NamedTuple):
     """A value that no flag gave: its flag, the value, and why it is that."""
 
     flag: str
@@ -24,7 +23,7 @@ class Default:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Setup:
     """The launch after vLLM has filled in its defaults; lengths and counts in tokens, sequences, batches."""
 
@@ -58,9 +57,9 @@ def resolve(model: Model, engine: Engine) -> Setup:
     batched = engine.max_num_batched_tokens
     seqs = engine.max_num_seqs
     large, why = _large_tier(engine, gpu)
-    default_seqs = (1024 if large else 256) if engine.device == "cuda" else 256
+    world = engine.tensor_parallel_size * engine.pipeline_parallel_size
+    default_seqs = 128 * world if engine.device == "cpu" else 1024 if large else 256
     if batched is None:
-        world = engine.tensor_parallel_size * engine.pipeline_parallel_size
         batched = 2048 * world if engine.device == "cpu" else 2048 if not large else \
             16384 if gpu is not None and gpu.total_bytes >= 160 * GiB else 8192
         batched = take("max_num_batched_tokens", min(batched, (seqs or default_seqs) * max_model_len), why)
@@ -75,7 +74,7 @@ def resolve(model: Model, engine: Engine) -> Setup:
     name, backend, cache_dtype = _attention(model, engine, gpu, model_dtype, take)
     return Setup(cache_dtype=cache_dtype, model_dtype=model_dtype, backend_name=name, backend=backend,
                  max_model_len=max_model_len, max_num_batched_tokens=batched, max_num_seqs=seqs,
-                 tokens_in_flight=batched * _batches_in_flight(engine), gpu_memory_utilization=utilization,
+                 tokens_in_flight=batched * _batches_in_flight(model, engine), gpu_memory_utilization=utilization,
                  gdn_prefill_backend=gdn, defaults=tuple(defaults), notes=tuple(notes), gpu=gpu)
 
 
@@ -155,7 +154,9 @@ def _large_tier(engine: Engine, gpu) -> tuple[bool, str]:
         return True, "vLLM's default on an 80 GiB data-centre card (no gpu given)"
     if "a100" in gpu.name.lower():
         return False, "vLLM's default on an A100"
-    if gpu.compute_capability == (12, 1) and engine.version.number >= (0, 29, 0):
+    if gpu.total_bytes >= 160 * GiB:
+        return True, "vLLM's default on a card of at least 160 GiB"
+    if gpu.compute_capability == (12, 1) and engine.version.has("gb10_small_tier"):
         return False, "vLLM's default on a GB10"
     large = gpu.total_bytes >= 70 * GiB
     return large, f"vLLM's default on a card of {'at least' if large else 'less than'} 70 GiB"
@@ -174,16 +175,15 @@ def _max_model_len(model: Model, engine: Engine, take, notes) -> int:
     return take("max_model_len", longest, why)
 
 
-def _batches_in_flight(engine: Engine) -> int:
-    """Batches whose tokens a window layer must hold at once (max_concurrent_batches)."""
-    pp = engine.pipeline_parallel_size
-    if engine.device == "cpu" or not engine.version.has("tokens_in_flight"):
+def _batches_in_flight(model: Model, engine: Engine) -> int:
+    """Batches whose tokens a window layer must hold at once (vLLM's max_concurrent_batches)."""
+    pp, version = engine.pipeline_parallel_size, engine.version
+    if engine.device == "cpu" or not version.has("tokens_in_flight"):
         return 1
-    if not engine.async_scheduling:
+    if not engine.async_scheduling or (engine.speculative_method == "ngram" and not version.has("ngram_async")):
         return pp
-    if engine.version.has("runner_v2"):
-        return pp + 1
-    return 2 if pp == 1 else pp
+    newer_runner = version.has("runner_v2") or not (model.is_moe or model.has_state)
+    return pp + 1 if newer_runner or pp == 1 else pp
 
 
 def _gdn_backend(model: Model, engine: Engine, gpu, take) -> str:
@@ -193,7 +193,7 @@ def _gdn_backend(model: Model, engine: Engine, gpu, take) -> str:
     gdn = next((part for part in model.buckets if isinstance(part, GatedDeltaNet)), None)
     if gdn is None:
         return "triton"
-    capability = gpu.compute_capability if gpu is not None else (0, 0)
+    capability = (gpu and gpu.compute_capability) or (0, 0)
     hopper = capability[0] == 9
     blackwell = capability[0] in (10, 12) and gdn.linear_key_head_dim == 128
     if engine.device == "cuda" and engine.version.has("gdn_checkpoints") and (hopper or blackwell):
@@ -243,7 +243,7 @@ def _card(engine: Engine, gpu) -> str:
 def _default_backend(engine, gpu, latent: bool, sparse: bool, fp8: bool, first) -> str:
     if engine.device == "cpu":
         return "CPU_MLA" if latent else "CPU_ATTN"
-    capability = gpu.compute_capability if gpu is not None else (9, 0)
+    capability = (gpu.compute_capability or (0, 0)) if gpu is not None else (9, 0)
     if sparse:
         return "FLASHMLA_SPARSE"
     if latent:

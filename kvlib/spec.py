@@ -19,6 +19,7 @@ SCALE_BYTES_PER_HEAD = 8  # two float32 scales a head and token, for the per-tok
 FP8_DS_MLA_BYTES_PER_TOKEN = 656
 INDEXER_SCALE_BYTES, INDEXER_SCALE_WIDTH = 4, 128
 MLA_HYBRID_BLOCK = 128
+GROWING = ("full", "mla", "indexer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,14 @@ class Spec:
     geometry: tuple[int, ...] = ()  # heads and widths: layers that differ here never share a spec
 
     @property
+    def grows(self) -> bool:
+        """Does one more token cost more bytes, without end?"""
+        return self.kind in GROWING
+
+    @property
     def family(self) -> str:
         """Kinds that may share one group although their pages differ in size."""
-        return "full" if self.kind in ("full", "mla", "indexer") else \
+        return "full" if self.grows else \
             f"{self.kind} {self.reach}" if self.reach else f"state {self.state_blocks}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .errors import EngineError
 
@@ -16,8 +17,13 @@ PROVED = ((0, 28), (0, 30), (0, 32), (0, 33))
 LAST_PATCH = {(0, 18): 1, (0, 19): 1, (0, 20): 2}
 
 
-@dataclass(frozen=True)
-class Change:
+LEFT_VLLM_AFTER = {  # architecture: the last release that served it
+    "MllamaForConditionalGeneration": (0, 10, 2), "BambaForCausalLM": (0, 23, 0),
+    "BaichuanForCausalLM": (0, 23, 0), "BaiChuanForCausalLM": (0, 23, 0), "MiniMaxM1ForCausalLM": (0, 23, 0),
+}
+
+
+class Change(NamedTuple):
     """One row of the table: since which release, which rule, and what a user notices."""
 
     since: tuple[int, int, int]
@@ -41,6 +47,8 @@ CHANGES = (
     Change((0, 30, 0), "kernel_rounding",
            "a hybrid's block is a multiple of the kernel blocks of all its backends", "run"),
     Change((0, 32, 0), "mamba2_keeps_three", "Mamba-2 keeps 3 state blocks a group with prefix caching", "run"),
+    Change((0, 33, 0), "gb10_small_tier", "a GB10 takes the batch defaults of a small card", "read"),
+    Change((0, 33, 0), "ngram_async", "n-gram drafts run with asynchronous scheduling", "read"),
     Change((0, 33, 0), "gdn_checkpoints",
            "GDN with FlashInfer prefill keeps 3 state blocks a group; its block is a multiple of 64", "run"),
 )

@@ -1,0 +1,91 @@
+"""Who may import whom: the maths needs Python alone, and an arrow points only downward."""
+import ast
+import graphlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "kvlib"
+
+# What draws, shows, sweeps or simulates. All other modules are maths.
+SHOWN = {"tables", "charts", "live", "inputs", "controls", "panels", "sweep", "traffic"}
+HEAVY = {"numpy", "pandas", "altair", "ipywidgets", "anywidget", "traitlets", "IPython", "vl_convert", "numba"}
+# The data's way, from the bottom up: none imports one that stands further right.
+ORDER = [{"errors", "units"}, {"versions", "layers"}, {"fields"}, {"families", "model"}, {"config"}, {"engine"}, {"resolve"},
+         {"spec"}, {"pool"}, {"memory"}, {"steps", "log_lines"}, {"capacity"}]
+
+MODULES = sorted(path for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+MATHS = [path for path in MODULES if path.stem not in SHOWN]
+
+
+def imports(path):
+    """(kvlib's modules, other top-level modules) that a file imports, wherever in it the import stands."""
+    own, other = set(), set()
+    inside = path.relative_to(PACKAGE).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ["kvlib", *inside[:len(inside) + 1 - node.level]] if node.level else []
+            base += (node.module or "").split(".") if node.module else []
+            names = [base + [alias.name] for alias in node.names]
+        else:
+            continue
+        for first, *rest in names:
+            if first != "kvlib":
+                other.add(first)
+            elif rest:
+                own.add(rest[0])
+    known = {module.stem for module in MODULES} | {"panels"}
+    return own & known, other
+
+
+def place(name):
+    return next((index for index, names in enumerate(ORDER) if name in names), None)
+
+
+def names(paths):
+    return [path.stem for path in paths]
+
+
+@pytest.mark.parametrize("path", MATHS, ids=names(MATHS))
+def test_maths_needs_the_standard_library_alone(path):
+    own, other = imports(path)
+    assert not other - sys.stdlib_module_names, "only Python's own modules, and kvlib's"
+    assert not own & SHOWN, "the maths does not know who shows it"
+
+
+def test_the_package_itself_loads_the_maths_alone():
+    own, other = imports(PACKAGE / "__init__.py")
+    assert not own & SHOWN
+    assert not other - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", [path for path in MATHS if place(path.stem) is not None], ids=lambda path: path.stem)
+def test_the_data_flows_one_way(path):
+    above = {name for name in imports(path)[0] if (place(name) or 0) > place(path.stem)}
+    assert not above, "these stand further down the data's way"
+
+
+def test_no_circle():
+    graph = {path.stem: imports(path)[0] - {path.stem} for path in MODULES}
+    graph["panels"] = set().union(*(imports(path)[0] for path in (PACKAGE / "panels").glob("*.py"))) - {"panels"}
+    tuple(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, and names the circle
+
+
+def fresh(code):
+    """Run code in a Python of its own; returns what it printed."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent).stdout
+
+
+def test_import_brings_in_none_of_the_heavy_packages():
+    loaded = set(json.loads(fresh("import sys, json; import kvlib; print(json.dumps([n.split('.')[0] for n in sys.modules]))")))
+    assert not loaded & HEAVY
+
+
+def test_import_takes_under_a_tenth_of_a_second():
+    code = "import time; start = time.perf_counter(); import kvlib; print(time.perf_counter() - start)"
+    assert min(float(fresh(code)) for _ in range(7)) < 0.1
