@@ -242,7 +242,7 @@ def _card(engine: Engine, gpu) -> str:
 
 def _default_backend(engine, gpu, latent: bool, sparse: bool, fp8: bool, first) -> str:
     if engine.device == "cpu":
-        return "CPU_MLA" if latent else "CPU_ATTN"
+        return "AMX_MLA" if latent else "CPU_ATTN"
     capability = (gpu.compute_capability or (0, 0)) if gpu is not None else (9, 0)
     if sparse:
         return "FLASHMLA_SPARSE"

@@ -132,7 +132,8 @@ def state_bytes(layer: Layer, model: Model, engine: Engine, setup: Setup) -> int
     """Bytes of one layer's state for one sequence on one GPU. The cache type never touches it."""
     conv = DTYPE_BYTES[setup.model_dtype]
     asked = engine.mamba_ssm_cache_dtype
-    fallback = "float32" if isinstance(layer, (KimiDelta, Lightning)) else setup.model_dtype
+    on_cpu = engine.device == "cpu" and isinstance(layer, GatedDeltaNet)
+    fallback = "float32" if on_cpu or isinstance(layer, (KimiDelta, Lightning)) else setup.model_dtype
     ssm = DTYPE_BYTES[asked if asked != "auto" else model.mamba_ssm_dtype or fallback]
     shapes = state_shapes(layer, engine.tensor_parallel_size, engine.num_speculative_tokens)
     return sum(math.prod(shape) * (conv if name == "conv" else ssm) for name, shape in shapes)
