@@ -12,8 +12,12 @@ from .layers import (ChunkedLocal, FullAttention, GatedDeltaNet, KimiDelta, Late
                      Mamba1, Mamba2, NoCache, Parallel, ShortConv, SlidingWindow)
 
 MLA_MODEL_TYPES = frozenset((
-    "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_mtp", "kimi_k2", "kimi_linear", "longcat_flash",
-    "pangu_ultra_moe", "glm4_moe_lite", "glm_moe_dsa", "mistral4", "AXK1", "bailing_hybrid"))
+    "axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_mtp", "glm_moe_dsa", "glm4_moe_lite", "kimi_k2",
+    "kimi_linear", "longcat_flash", "pangu_ultra_moe"))
+
+# Here a window needs use_sliding_window: true, and layer_types are not looked at.
+WINDOW_BY_SWITCH = frozenset(("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
+                              "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "mimo"))
 
 # What vLLM serves as plain decoders: every layer full attention unless the config says otherwise.
 PLAIN_MODEL_TYPES = frozenset((
@@ -113,7 +117,7 @@ def _head_dim(c: Fields) -> int:
 
 
 def _kv_heads(c: Fields) -> int:
-    for key in ("num_key_value_heads", "num_attention_groups", "num_kv_heads", "n_head_kv"):
+    for key in ("num_attention_groups", "num_key_value_heads", "num_kv_heads", "n_head_kv"):
         if c.given(key):
             return c.integer(key, high=1 << 20)
     if c.get("multi_query") is True and c.get("new_decoder_architecture") is not True:
@@ -127,8 +131,8 @@ def _attention(c: Fields) -> FullAttention:
     return FullAttention(_kv_heads(c), head_dim, c.integer("v_head_dim", head_dim, high=1 << 20))
 
 
-def _windowed(full: FullAttention, window: int) -> SlidingWindow:
-    return SlidingWindow(full.num_kv_heads, full.head_dim, full.v_head_dim, window)
+def _windowed(full: FullAttention, window: int, inclusive: bool = False) -> SlidingWindow:
+    return SlidingWindow(full.num_kv_heads, full.head_dim, full.v_head_dim, window, inclusive)
 
 
 def _count(c: Fields) -> int:
@@ -139,7 +143,12 @@ def _window(c: Fields) -> int | None:
     """The window in tokens, or None where the config sets none or switches it off."""
     if c.get("use_sliding_window") is False:
         return None
-    return c.integer("sliding_window", None, low=0) or None
+    if c.raw_type() in WINDOW_BY_SWITCH and c.get("use_sliding_window") is not True:
+        return None
+    window = c.integer("sliding_window", None, low=0) or None
+    if window and c.raw_type() == "gemma3_text" and c.get("use_bidirectional_attention"):
+        window = window // 2 + 1
+    return window
 
 
 # --- readers -----------------------------------------------------------------------------------------------------
@@ -288,7 +297,8 @@ def _two_geometries(c: Fields) -> list[Layer]:
     count, full = _count(c), _attention(c)
     window_head_dim = c.integer("swa_head_dim", full.head_dim)
     window = SlidingWindow(c.integer("swa_num_key_value_heads", full.num_kv_heads), window_head_dim,
-                           c.integer("swa_v_head_dim", window_head_dim), c.integer("sliding_window"))
+                           c.integer("swa_v_head_dim", window_head_dim),
+                           c.integer("sliding_window_size", None) or c.integer("sliding_window"))
     return [_pick(c, "hybrid_layer_pattern", i, {0: full, 1: window}, t)
             for i, t in enumerate(c.list_of("hybrid_layer_pattern", count))]
 
@@ -342,29 +352,60 @@ def _block_configs(c: Fields) -> list[Layer]:
 
 
 def _gpt_oss(c: Fields) -> list[Layer]:
-    """gpt-oss: vLLM goes by parity, whatever layer_types says: even layers slide."""
+    """gpt-oss: vLLM goes by parity, whatever layer_types says: even layers slide (all do where all are said to)."""
     full, count = _attention(c), _count(c)
     sliding = _windowed(full, c.integer("sliding_window"))
+    if set(c.list_of("layer_types") or ()) == {"sliding_attention"}:
+        return [sliding] * count
     c.note("even layers slide: vLLM goes by parity and ignores layer_types for gpt_oss")
     return [full if index % 2 else sliding for index in range(count)]
 
 
 def _pattern(c: Fields) -> list[Layer]:
-    """Gemma 3, Cohere 2, EXAONE 4 without layer_types: every n-th layer is full, or a string of L and G."""
-    full, count = _attention(c), _count(c)
+    """Gemma 2 and 3, Cohere 2, Olmo 3, EXAONE 4 without layer_types: every n-th layer is full."""
+    model_type, full, count = c.raw_type(), _attention(c), _count(c)
     window = _window(c)
     if window is None:
         return [full] * count
-    sliding = _windowed(full, window)
-    pattern = next((c.get(key) for key in ("sliding_window_pattern", "_sliding_window_pattern")
-                    if c.get(key) is not None), None)
-    if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
-        return [sliding if pattern[index % len(pattern)] == "L" else full for index in range(count)]
-    every = c.whole("sliding_window_pattern", pattern) if pattern is not None else _DEFAULT_PATTERN[c.raw_type()]
+    sliding = _windowed(full, window, inclusive=model_type.startswith("cohere2"))
+    if isinstance(c.get("sliding_window_pattern"), str):
+        _refuse(c, model_type, "a sliding_window_pattern of letters and no layer_types, which vLLM cannot read either",
+                "sliding_window_pattern")
+    default = _DEFAULT_PATTERN[model_type]
+    every = c.integer("sliding_window_pattern", default) if model_type in _PATTERN_BY_KEY else default
     return [sliding if (index + 1) % every else full for index in range(count)]
 
 
-_DEFAULT_PATTERN = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
+_DEFAULT_PATTERN = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "cohere2_moe": 4, "olmo3": 4, "exaone4": 4,
+                    "exaone_moe": 4}
+_PATTERN_BY_KEY = ("gemma3_text", "cohere2", "cohere2_moe", "exaone4", "exaone_moe")
+
+
+def _switched(c: Fields) -> list[Layer]:
+    """Qwen 2 and 3: a window only where use_sliding_window is true, and then on every layer or on none."""
+    full, count, window = _attention(c), _count(c), _window(c)
+    if window is None:
+        return [full] * count
+    first = 0 if c.raw_type().endswith("_moe") else c.integer("max_window_layers", 28, low=0)
+    if 0 < first < count:
+        _refuse(c, c.raw_type(), "a window on some of its layers but not on all, which vLLM refuses",
+                "max_window_layers")
+    return [full if first else _windowed(full, window)] * count
+
+
+def _smollm3(c: Fields) -> list[Layer]:
+    """SmolLM3: where a window is switched on, the layers without RoPE slide."""
+    full, count, window = _attention(c), _count(c), _window(c)
+    rope = c.list_of("no_rope_layers", count)
+    if window is None or rope is None or not c.get("use_sliding_window"):
+        return [full] * count
+    return [full if rope[index] else _windowed(full, window) for index in range(count)]
+
+
+def _padded_heads(c: Fields) -> list[Layer]:
+    """MiniCPM3: latent weights, but every head's key and value are cached, the value padded to the key's width."""
+    width = c.integer("qk_nope_head_dim") + c.integer("qk_rope_head_dim")
+    return [FullAttention(c.integer("num_attention_heads"), width, width)] * _count(c)
 
 
 def _listed(c: Fields) -> list[Layer]:
@@ -374,7 +415,8 @@ def _listed(c: Fields) -> list[Layer]:
     kinds = {"full_attention": full, "attention": full}
     if "sliding_attention" in types:
         window = _window(c)
-        kinds["sliding_attention"] = _windowed(full, window) if window else full
+        inclusive = c.raw_type().startswith("cohere2")
+        kinds["sliding_attention"] = _windowed(full, window, inclusive) if window else full
     if "chunked_attention" in types:
         kinds["chunked_attention"] = ChunkedLocal(full.num_kv_heads, full.head_dim, full.v_head_dim,
                                                   c.integer("attention_chunk_size"))
@@ -423,8 +465,10 @@ _READERS = (
     (lambda c, t: t == "llama4_text", _llama4),
     (_has("block_configs"), _block_configs),
     (lambda c, t: t == "gpt_oss", _gpt_oss),
-    (lambda c, t: t in ("gemma2",) or (t in _DEFAULT_PATTERN or isinstance(c.get("sliding_window_pattern"), str))
-     and c.get("layer_types") is None, _pattern),
+    (lambda c, t: t == "minicpm3", _padded_heads),
+    (lambda c, t: t in WINDOW_BY_SWITCH, _switched),
+    (lambda c, t: t == "smollm3", _smollm3),
+    (lambda c, t: t in _DEFAULT_PATTERN and c.get("layer_types") is None, _pattern),
     (_has("layer_types"), _listed),
     (lambda c, t: True, _plain),
 )

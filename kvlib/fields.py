@@ -21,6 +21,7 @@ CLASS_DEFAULTS = {
     "gemma3_text": dict(num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256,
                         hidden_size=2304, sliding_window=4096, max_position_embeddings=131072),
     "cohere2": dict(sliding_window=4096),
+    "ministral": dict(sliding_window=4096),
 }
 
 

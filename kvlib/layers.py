@@ -42,6 +42,7 @@ class SlidingWindow(FullAttention):
     kind: ClassVar[str] = "sliding"
     grows: ClassVar[bool] = False
     sliding_window: int = 0
+    inclusive: bool = False  # the token itself counts beside the window (Cohere 2, since vLLM 0.30)
 
 
 @dataclass(frozen=True, slots=True)

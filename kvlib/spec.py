@@ -184,8 +184,11 @@ def specs_of(layer: Layer, model: Model, engine: Engine, setup: Setup, block_siz
         length = block_size if engine.enable_prefix_caching else setup.max_model_len
         return (Spec(layer.kind, length, page, size, state_blocks=state_blocks(layer, engine, setup)),)
     per_token = attention_bytes_per_token(layer, setup.cache_dtype, tp)
-    reach = layer.sliding_window if isinstance(layer, SlidingWindow) else \
-        layer.attention_chunk_size if isinstance(layer, ChunkedLocal) else 0
+    reach = 0
+    if isinstance(layer, SlidingWindow):
+        reach = layer.sliding_window + (layer.inclusive and engine.version.has("inclusive_window"))
+    elif isinstance(layer, ChunkedLocal):
+        reach = layer.attention_chunk_size
     page = block_size * per_token
     geometry = () if isinstance(layer, LatentAttention) else \
         (heads_per_gpu(layer.num_kv_heads, tp), layer.head_dim, layer.v_head_dim)

@@ -43,6 +43,7 @@ CHANGES = (
     Change((0, 29, 0), "null_block_held_back",
            "the start-up check, the estimate and auto-fit hold back one block (the null block)", "read"),
     Change((0, 30, 0), "device_word", "the line names the device: GPU, CPU, XPU", "run"),
+    Change((0, 30, 0), "inclusive_window", "Cohere 2's window counts the token itself beside it", "run"),
     Change((0, 30, 0), "runner_v2", "the newer model runner is the default: one more batch in flight", "run"),
     Change((0, 30, 0), "kernel_rounding",
            "a hybrid's block is a multiple of the kernel blocks of all its backends", "run"),
