@@ -192,6 +192,8 @@ PIP_TROUBLE = (
       "ConnectTimeoutError", "Failed to establish", "ConnectionResetError", "Connection refused", "ReadTimeoutError"),
      "The packages could not be fetched: there is no network. The first start needs it; later ones do not. "
      "Connect and give the same command again."),
+    (("(from versions: none)",), "The packages could not be fetched: pip finds none at all, so there is no network or pip is set to "
+                                 "a package index that lacks them. The first start needs the network; later ones do not."),
     (("requires a different Python", "Requires-Python"), "A package does not exist for this Python. Start run.py with another one, "
                                                         "3.11 to 3.13 for certain."),
     (("ermission denied",), "The environment cannot be written: delete the folder .venv and give the command again as its owner."),
