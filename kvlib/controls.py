@@ -61,7 +61,7 @@ from kvlib.errors import SizingError
 from kvlib.inputs import (
     Choice, Fraction, Input, InputError, Number, PowerOfTwo, Rows, TextBox, Toggle, read_number,
 )
-from kvlib.live import clean_rows, spec_of, vega_reference, web
+from kvlib.live import clean_rows, packed, spec_of, vega_reference, web
 from kvlib.tables import Col, Html, Table, code, esc, gib, html, mark, size, steps_table, strong, table
 
 __all__ = [
@@ -100,7 +100,7 @@ class Card(anywidget.AnyWidget):
     raw = T.Dict().tag(sync=True)
     patch = T.Dict().tag(sync=True)
     specs = T.List().tag(sync=True)
-    rows = T.Dict().tag(sync=True)
+    rows = T.Dict().tag(sync=True, to_json=packed)
     descriptions = T.List().tag(sync=True)
     answer = T.Unicode().tag(sync=True)
     note = T.Unicode().tag(sync=True)

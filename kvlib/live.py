@@ -111,6 +111,15 @@ def clean_rows(rows) -> dict:
             for name, table in (rows or {}).items()}
 
 
+def packed(rows, _widget=None) -> dict:
+    """Rows as they travel: per table its keys once and then the values, a third of the bytes."""
+    out = {}
+    for name, table in rows.items():
+        keys = list(dict.fromkeys(key for row in table for key in row))
+        out[name] = {"keys": keys, "rows": [[row.get(key) for key in keys] for row in table]}
+    return out
+
+
 def _records(table):
     return table.to_dict("records") if hasattr(table, "to_dict") else table
 
@@ -136,7 +145,7 @@ class LiveChart(anywidget.AnyWidget):
 
     vega = T.Unicode().tag(sync=True)
     spec = T.Dict().tag(sync=True)
-    rows = T.Dict().tag(sync=True)
+    rows = T.Dict().tag(sync=True, to_json=packed)
     description = T.Unicode().tag(sync=True)
     stale = T.Bool(False).tag(sync=True)
 

@@ -22,7 +22,7 @@ def test_the_spec_goes_once_then_only_rows(monkeypatch):
     sent = []
     monkeypatch.setattr(LiveChart, "_send", lambda self, msg, buffers=None: sent.append(msg["state"]))
     chart.rows = {"bars": [{"part": "KV", "gib": 50.0}]}
-    assert sent == [{"rows": {"bars": [{"part": "KV", "gib": 50.0}]}}]
+    assert sent == [{"rows": {"bars": {"keys": ["part", "gib"], "rows": [["KV", 50.0]]}}}]
 
 
 def test_rows_are_plain_numbers_whatever_they_were():

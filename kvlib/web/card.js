@@ -16,7 +16,7 @@ function askBox(model) {
   node.append(question, reply, verdict);
   let built = "", read = () => "", put = () => {};
   const build = (p) => {
-    const id = `kv-${++fieldCount}`;
+    const id = newId();
     question.innerHTML = p.question;
     question.id = id;
     const record = make("button", { type: "button", textContent: "Record my guess" });
@@ -73,8 +73,8 @@ function render({ model, el }) {
   const note = make("div", { className: "kv-note" });
   const body = make("div", { className: "kv-body" }, inputs, make("div", {}, pictures, note));
   const wide = make("div", { className: "kv-below" });
-  const below = make("div", { className: "kv-below" });
-  const key = make("div");
+  const below = make("div", { className: "kv-below kv-result" });
+  const key = make("div", { className: "kv-key" });
   const reset = make("button", { type: "button", textContent: "Reset" });
   reset.addEventListener("click", () => model.send({ do: "reset" }));
   const foot = make("div", { className: "kv-foot" },
@@ -115,8 +115,6 @@ function render({ model, el }) {
     for (const extra of hosts.splice(specs.length)) { extra.shown.close(); extra.node.remove(); }
   };
   const put = (node, text) => { if (node.kvText !== text) { node.kvText = text; node.innerHTML = text; } };
-  // A region that has once been tall stays tall: nothing below it moves while a number changes.
-  const hold = (node) => { node.style.minHeight = Math.max(parseFloat(node.style.minHeight) || 0, node.offsetHeight) + "px"; };
   const showWords = () => {
     const problem = model.get("error");
     put(answer, model.get("answer"));
@@ -129,7 +127,6 @@ function render({ model, el }) {
     below.classList.toggle("kv-stale", stale);
     const bad = model.get("bad");
     for (const [name, made] of Object.entries(fields)) made.mark(bad.includes(name));
-    for (const node of [top, below, note]) if (node.childNodes.length) hold(node);
   };
   const showFields = () => {
     for (const [name, raw] of Object.entries(model.get("raw"))) fields[name]?.show(raw);
@@ -141,13 +138,19 @@ function render({ model, el }) {
     "change:predict": ask.show,
   };
   for (const [events, go] of Object.entries(watch)) model.on(events, go);
+  // A region that has once been tall stays tall: nothing below it moves while a number changes.
+  const held = [top, below, note];
   const sizes = new ResizeObserver(() => {
     const width = card.offsetWidth;
-    if (!width || width === card.kvWidth) return;
+    if (!width) return;
+    for (const node of held) {
+      if (width !== card.kvWidth) node.style.minHeight = "";
+      const tall = node.getBoundingClientRect().height;
+      if (tall > (parseFloat(node.style.minHeight) || 0)) node.style.minHeight = tall + "px";
+    }
     card.kvWidth = width;
-    for (const node of [top, below, note]) { node.style.minHeight = ""; if (node.childNodes.length) hold(node); }
   });
-  sizes.observe(card);
+  for (const node of [card, ...held]) sizes.observe(node);
   // JupyterLab takes the arrow keys before a slider sees them, unless the element asks it not to.
   const keys = (event) => {
     if (!card.contains(event.target)) return;

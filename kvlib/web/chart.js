@@ -12,27 +12,33 @@ async function vegaEmbedFor(model) {
   });
 }
 
+// Rows travel as { keys: [...], rows: [[...], ...] }, so that names are sent once.
+const unpacked = ({ keys, rows }) => rows.map((row) => Object.fromEntries(keys.map((key, i) => [key, row[i]])));
+
 // host: the element that holds the picture. Calls are queued, so the newest state is drawn last.
 function picture(host, model) {
-  let drawn = null, box = null, wanted = null, specText = "", running = false, gone = false;
+  let drawn = null, box = null, wanted = null, last = null, running = false, gone = false;
+  let spec = null, specText = "", room = host.clientWidth, texts = {};
   const note = document.createElement("div");
   note.className = "kv-drawing-problem";
 
-  const fit = (view, spec) => {
-    if (!spec.usermeta?.fluid) return;
-    const room = Math.floor(host.clientWidth);
-    const width = room > 80 ? Math.min(Math.round(spec.width * 1.2), room) : spec.width;
-    if (view.width() !== width) view.width(width);
-  };
+  // A picture whose spec says "fluid" takes the width there is, up to a fifth more than its own.
+  const width = () => (room > 80 ? Math.min(Math.round(spec.width * 1.2), Math.floor(room)) : spec.width);
+  const fit = (view) => { if (spec.usermeta?.fluid && view.width() !== width()) view.width(width()); };
 
-  async function embed(spec, rows) {
+  async function embed(packed) {
     const vegaEmbed = await vegaEmbedFor(model);
     const next = document.createElement("div");
     next.className = "kv-drawing";
     const full = structuredClone(spec);
-    full.datasets = { ...(full.datasets ?? {}), ...structuredClone(rows) };
+    full.datasets = { ...(full.datasets ?? {}) };
+    texts = {};
+    for (const [name, table] of Object.entries(packed)) {
+      full.datasets[name] = unpacked(table);
+      texts[name] = JSON.stringify(table);
+    }
     const made = await vegaEmbed(next, full, { actions: false, renderer: "svg", defaultStyle: false });
-    fit(made.view, spec);
+    fit(made.view);
     await made.view.runAsync();
     if (gone) { made.finalize(); return; }
     if (box) box.replaceWith(next); else host.append(next);
@@ -40,16 +46,21 @@ function picture(host, model) {
     drawn = made; box = next;
   }
 
-  async function step({ spec, rows }) {
-    const text = JSON.stringify(spec);
-    if (text !== specText || !drawn) {
-      await embed(spec, rows);
-      specText = text;
+  async function step(want) {
+    const sameSpec = want.spec === spec || JSON.stringify(want.spec) === specText;
+    spec = want.spec;
+    if (!sameSpec || !drawn) {
+      specText = "";
+      await embed(want.rows);
+      specText = JSON.stringify(spec);
     } else {
-      for (const [name, values] of Object.entries(rows)) {
-        try { drawn.view.data(name, structuredClone(values)); } catch { /* rows of another picture */ }
+      for (const [name, table] of Object.entries(want.rows)) {
+        const text = JSON.stringify(table);
+        if (text === texts[name]) continue;
+        texts[name] = text;
+        try { drawn.view.data(name, unpacked(table)); } catch { /* rows of another picture */ }
       }
-      fit(drawn.view, spec);
+      fit(drawn.view);
       await drawn.view.runAsync();
     }
     note.remove();
@@ -70,8 +81,10 @@ function picture(host, model) {
     running = false;
   }
 
-  let last = null;
-  const observer = new ResizeObserver(() => { if (last && drawn) { wanted ??= last; work(); } });
+  const observer = new ResizeObserver((entries) => {
+    room = entries[entries.length - 1].contentRect.width;
+    if (drawn && last && spec.usermeta?.fluid && drawn.view.width() !== width()) { wanted ??= last; work(); }
+  });
   observer.observe(host);
   return {
     draw(spec, rows) { last = wanted = { spec, rows }; return work(); },

@@ -1,5 +1,6 @@
 // One function per kind of input. Each returns { node, show(raw), mark(bad) }; `send(raw)` reports an edit.
-let fieldCount = 0;
+// Ids are unique on the page: each widget has a copy of this script.
+const newId = () => `kv-${(page.count = (page.count ?? 0) + 1)}`;
 const make = (tag, props = {}, ...children) => {
   const node = Object.assign(document.createElement(tag), props);
   node.append(...children);
@@ -48,7 +49,7 @@ function track({ stops, min, max, step, decimals }) {
 
 const kinds = {
   number(field, send) {
-    const id = `kv-${++fieldCount}`;
+    const id = newId();
     const box = make("input", { type: "text", id, inputMode: "decimal", autocomplete: "off", spellcheck: false });
     box.setAttribute("aria-describedby", id + "-hint");
     const set = slow(send, box);
@@ -85,7 +86,7 @@ const kinds = {
   },
 
   choice(field, send) {
-    const id = `kv-${++fieldCount}`;
+    const id = newId();
     if (field.style === "buttons") {
       const radios = field.options.map((option) => {
         const radio = make("input", { type: "radio", name: id, value: option });
@@ -105,7 +106,7 @@ const kinds = {
   },
 
   toggle(field, send) {
-    const id = `kv-${++fieldCount}`;
+    const id = newId();
     const box = make("input", { type: "checkbox" });
     box.setAttribute("aria-describedby", id + "-hint");
     box.addEventListener("change", () => send(box.checked ? "on" : "off"));
@@ -114,7 +115,7 @@ const kinds = {
   },
 
   text(field, send) {
-    const id = `kv-${++fieldCount}`;
+    const id = newId();
     const box = field.lines > 1 ? make("textarea", { id, rows: field.lines, spellcheck: false })
       : make("input", { id, type: "text", className: "kv-line", autocomplete: "off", spellcheck: false });
     box.setAttribute("aria-describedby", id + "-hint");
