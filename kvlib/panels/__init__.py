@@ -1,0 +1,1 @@
+"""The notebooks' panels, one module for each notebook that has any."""
