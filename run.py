@@ -64,8 +64,7 @@ def say(text=""):
 
 def command_line(rest):
     """How this reader types a command: the name of their Python, then run.py."""
-    name = "python" if WINDOWS or shutil.which("python") else "python3"
-    return "{0} run.py {1}".format(name, rest)
+    return "{0} run.py {1}".format(Path(sys.executable).stem if WINDOWS else Path(sys.executable).name, rest)
 
 
 # --- the environment: .venv, and what is in it -------------------------------------------------
@@ -301,6 +300,12 @@ def lab_environment(state, env):
     return dict(env, **{name: str(state / place) for name, place in places.items()})
 
 
+def workbook_environment():
+    """Variables for what runs in .venv: its packages, and all of Jupyter's files in it too."""
+    folder = environment_folder()
+    return lab_environment(folder / "jupyter", child_environment(folder))
+
+
 def lab_command(python, extra_arguments=()):
     command = [str(python), "-m", "jupyterlab"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -323,11 +328,9 @@ def become(command, env):
 
 def lab(arguments):
     python = set_up()
-    folder = environment_folder()
-    state = folder / "jupyter"
-    lab_config(state, ROOT, FIRST_NOTEBOOK)
+    lab_config(environment_folder() / "jupyter", ROOT, FIRST_NOTEBOOK)
     say("JupyterLab is starting. Leave this window open; Ctrl-C twice ends it.")
-    return become(lab_command(python, arguments), lab_environment(state, child_environment(folder)))
+    return become(lab_command(python, arguments), workbook_environment())
 
 
 # --- tests -----------------------------------------------------------------------------------
@@ -373,13 +376,12 @@ def test(arguments):
     if find_browser() is None:
         say("There is no browser for the browser tests: {0}.".format(HOW_TO_GET_BROWSER))
         say("On CI they fail without one." if on_ci() else "They are skipped; all others run.")
-    return become(test_command(python, arguments), child_environment(environment_folder()))
+    return become(test_command(python, arguments), workbook_environment())
 
 
 def store(arguments):
     python = set_up("test")
-    return become([str(python), str(ROOT / "tests" / "notebook_store.py")] + list(arguments),
-                  child_environment(environment_folder()))
+    return become([str(python), str(ROOT / "tests" / "notebook_store.py")] + list(arguments), workbook_environment())
 
 
 # --- check -----------------------------------------------------------------------------------
@@ -399,7 +401,7 @@ def probe(_arguments):
             version = metadata.version(wanted.name)
         except metadata.PackageNotFoundError:
             version = None
-        packages[wanted.name] = {"found": version, "wanted": str(wanted.specifier),
+        packages[wanted.name] = {"found": version, "wanted": line[len(wanted.name):],
                                  "right": version is not None and wanted.specifier.contains(version, prereleases=True)}
     print(json.dumps({"packages": packages, "kernel": kernel_answers()}))
     return 0
@@ -430,12 +432,11 @@ def ask_environment():
     if not python.exists():
         if importlib.util.find_spec("jupyterlab") is None:
             return None, "the packages are not here yet: run {0} (it fetches them, once)".format(command_line("lab"))
+        env = dict(child_environment(), PYTHONPATH=str(ROOT))
         python = Path(sys.executable)
-    state = folder / "jupyter" if folder.exists() else None
-    env = child_environment(folder if state else None)
-    env["PYTHONPATH"] = str(ROOT)
-    done = subprocess.run([str(python), str(ROOT / "run.py"), "_probe"], cwd=str(ROOT),
-                          env=lab_environment(state, env) if state else env,
+    else:
+        env = workbook_environment()
+    done = subprocess.run([str(python), str(ROOT / "run.py"), "_probe"], cwd=str(ROOT), env=env,
                           capture_output=True, text=True, encoding="utf-8", errors="replace")
     try:
         return json.loads(done.stdout.strip().splitlines()[-1]), None
