@@ -12,7 +12,20 @@ from .errors import ConfigError, EngineError, SizingError, UnknownArchitectureEr
 from .memory import Band, MemoryBudget
 from .config import load_model
 from .model import Model, from_layers
+from .vllm_log import read_log
 
 __all__ = ["Band", "ConfigError", "Engine", "EngineError", "MemoryBudget", "Model", "Refusal", "Sizing",
-           "SizingError", "Stage", "UnknownArchitectureError", "bytes_per_token", "from_layers", "load_model",
-           "size", "size_range"]
+           "SizingError", "Stage", "UnknownArchitectureError", "bytes_per_token", "explain", "from_layers",
+           "load_model", "read_command", "read_log", "size", "size_range"]
+
+
+def __getattr__(name):
+    """``explain`` and ``read_command`` load when first used: few readers of the sizes need them."""
+    if name == "explain":
+        from .explain import explain as found
+    elif name == "read_command":
+        from .command import read_command as found
+    else:
+        raise AttributeError(f"module 'kvlib' has no attribute {name!r}")
+    globals()[name] = found
+    return found

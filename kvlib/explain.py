@@ -1,0 +1,552 @@
+"""Recompute every figure of a start-up log, and say why two of them disagree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from . import catalog
+from .capacity import size_plan
+from .command import engine_from_flags
+from .config import load_model
+from .engine import Engine
+from .errors import SizingError
+from .memory import requested_bytes
+from .model import Model
+from .pool import Plan, plan
+from .units import GiB, gib_text
+from .versions import OLDEST, parse_version
+from .vllm_log import Launch, Log, Printed, read_log
+
+VERDICTS = ("exact", "within rounding", "off")  # from best to worst; "not checked" stands beside them
+
+
+class Line(NamedTuple):
+    """One figure of the log: as printed, as recomputed, and what the comparison says."""
+
+    name: str
+    text: str
+    printed: Any
+    recomputed: Any
+    verdict: str
+    reason: str
+
+
+class Explanation(NamedTuple):
+    """All lines of a launch, the worst verdict, and what the log proves by itself (``implied``)."""
+
+    lines: tuple[Line, ...]
+    verdict: str
+    launch: Launch
+    model: Model | None
+    engine: Engine | None
+    implied: dict
+    notes: tuple[str, ...]
+
+
+def explain(log: Log | str, model: Any = None, engine: Engine | None = None, launch: Launch | None = None) -> Explanation:
+    """Explain one launch of a log, the last one unless another is given.
+
+    Parameters
+    ----------
+    model : a Model or anything :func:`kvlib.load_model` takes; without it, the model that the log names is looked
+        for in the catalogue.
+    engine : the flags; without it, those the log shows.
+
+    A verdict is "exact", "within rounding" (some pool that prints the same GiB gives the figure), "off" or
+    "not checked" (the log or the model does not say enough).
+
+    >>> from kvlib import load_model, read_log
+    >>> x = explain(read_log("Available KV cache memory: 93.61 GiB\\nGPU KV cache size: 681,600 tokens, "
+    ...                      "Maximum concurrency for 40,960 tokens per request: 16.64x"), model="Qwen3-8B")
+    >>> x.verdict
+    'within rounding'
+    """
+    log = read_log(log) if isinstance(log, str) else log
+    launch = launch or log.last
+    notes: list[str] = []
+    model = _model(launch, model, notes)
+    engine = _engine(launch, engine, notes)
+    made = _plan(model, engine, notes)
+    lines = [*_memory_lines(launch)]
+    if made is not None:
+        lines += [*_model_lines(launch, made)]
+    else:
+        lines += [*_bare_lines(launch)]
+    checked = [line.verdict for line in lines if line.verdict in VERDICTS]
+    verdict = max(checked, key=VERDICTS.index) if checked else "not checked"
+    return Explanation(tuple(lines), verdict, launch, model, engine, _implied(launch, made), tuple(notes))
+
+
+# --- model and flags -----------------------------------------------------------------------------------------
+
+def _model(launch: Launch, given: Any, notes: list[str]) -> Model | None:
+    if given is not None:
+        return given if isinstance(given, Model) else load_model(given)
+    if not launch.model:
+        notes.append("the log does not name its model; choose one, or paste its config.json")
+        return None
+    try:
+        return load_model(catalog.model_name(launch.model))
+    except SizingError:
+        notes.append(f"the log's model {launch.model[:80]} is not in the catalogue; paste its config.json beside the log")
+        return None
+
+
+def engine_of(launch: Launch, notes: list[str] | None = None) -> Engine:
+    """The engine that a launch's own flags and lines describe. Raises EngineError on flags vLLM would refuse."""
+    notes = notes if notes is not None else []
+    flags = {name: value for name, value in launch.flags.items() if name in Engine.__dataclass_fields__
+             or name == "speculative_config"}
+    flags = {name: value for name, value in flags.items() if name not in ("gpu", "vllm_version")}
+    if launch.max_num_batched_tokens and "max_num_batched_tokens" not in flags:
+        flags["max_num_batched_tokens"] = launch.max_num_batched_tokens[-1].value
+    device = str(flags.pop("device", launch.device or "cuda")).lower()
+    flags["device"] = "cpu" if device == "cpu" or launch.device == "CPU" else "cuda"
+    if flags.get("dtype") not in ("bfloat16", "float16", "float32", "half", "float"):
+        flags.pop("dtype", None)
+    if flags.get("attention_backend") is None and launch.backend in ("FLASHINFER", "FLASHMLA", "FLASH_ATTN_MLA",
+                                                                     "TRITON_MLA", "FLASHINFER_MLA", "CUTLASS_MLA"):
+        flags["attention_backend"] = launch.backend
+    flags["vllm_version"] = _version(launch, notes)
+    engine, other = engine_from_flags(flags)
+    notes.extend(other.notes)
+    return engine
+
+
+def _version(launch: Launch, notes: list[str]) -> str:
+    if launch.vllm_version is None:
+        one_line = any("KV cache size" in text and "Maximum concurrency" in text for text in launch.texts.values())
+        notes.append("the log does not say its vLLM version; taken as 0.33" if one_line else
+                     "the log does not say its vLLM version; taken as 0.33, although older ones print two lines")
+        return "0.33"
+    try:
+        version = parse_version(launch.vllm_version)
+    except SizingError:
+        notes.append(f"the version {launch.vllm_version} is not understood; taken as 0.33")
+        return "0.33"
+    if version.number < OLDEST:
+        notes.append(f"vLLM {version} is older than the rules here; explained by those of 0.18")
+        return "0.18.0"
+    return str(version)
+
+
+def _engine(launch: Launch, given: Engine | None, notes: list[str]) -> Engine | None:
+    try:
+        engine = given or engine_of(launch, notes)
+        length = launch.max_concurrency_len or ()
+        if engine.max_model_len is None and length and not launch.auto_fit_to:
+            engine = engine.replace(max_model_len=length[-1].value)
+        elif engine.max_model_len is None and launch.refusal and launch.refusal.max_model_len:
+            engine = engine.replace(max_model_len=launch.refusal.max_model_len)
+        return engine
+    except SizingError as error:
+        notes.append(f"the flags in the log are not ones to size by: {error}")
+        return None
+
+
+def _plan(model: Model | None, engine: Engine | None, notes: list[str]) -> Plan | None:
+    if model is None or engine is None:
+        return None
+    try:
+        return plan(model, engine)
+    except SizingError as error:
+        notes.append(str(error))
+        return None
+
+
+# --- what needs no model -------------------------------------------------------------------------------------
+
+def _inside(value_low: float, value_high: float, printed: Printed) -> bool:
+    """Do the interval of the recomputed and that of the printed figure meet?"""
+    return value_low <= printed.high + 1e-9 and printed.low - 1e-9 <= value_high
+
+
+def _line(launch: Launch, name: str, printed: Printed, recomputed: str, agrees: bool, reason: str,
+          best: str = "within rounding") -> Line:
+    return Line(name, launch.texts.get(printed.line, "").strip()[:400], printed.value, recomputed,
+                best if agrees else "off", reason)
+
+
+def _memory_lines(launch: Launch) -> Iterator[Line]:
+    """The sums a log allows by itself: the share asked for, and what is left of it."""
+    for total in launch.total_gib[:1]:
+        for requested in launch.requested_gib[:1]:
+            for share in launch.utilization[:1]:
+                low, high = (requested_bytes(round(edge * GiB), share.value) / GiB for edge in (total.low, total.high))
+                yield _line(launch, "requested", requested, f"{total.text} × {share.text} = {low:.3f} to {high:.3f} GiB",
+                            _inside(low, high, requested), "total memory × gpu_memory_utilization, rounded up")
+    for available in launch.available_kv_cache_gib:
+        requested = _of(launch.requested_gib, available)
+        if requested is None:
+            continue
+        used = _of(launch.non_kv_cache_gib, available)
+        what = "requested − non-KV cache memory"
+        if used is None:
+            weights, peak = _of(launch.weights_gib, available), _of(launch.peak_activation_gib, available)
+            other = _of(launch.non_torch_gib, available)
+            consumed = _of(launch.consumed_gib, available)
+            parts = [consumed, peak] if consumed and peak else [weights, peak, other] if weights and peak and other else []
+            if not parts:
+                continue
+            what = "requested − " + (" − ".join(("consumed", "peak activation") if consumed else
+                                                ("weights", "peak activation", "non-torch")))
+            used = Printed(sum(p.value for p in parts), sum(p.low for p in parts), sum(p.high for p in parts))
+        low, high = requested.low - used.high, requested.high - used.low
+        graphs = _of(launch.cuda_graph_estimate_gib, available)
+        agrees = _inside(low, high, available)
+        reason = what
+        if not agrees and graphs is not None:
+            agrees = _inside(low - graphs.high, high - graphs.low, available)
+            reason = f"{what} − the CUDA graph estimate of {graphs.text} GiB" if agrees else reason
+        if not agrees:
+            gap = (low + high) / 2 - available.value
+            reason += f"; {abs(gap):.2f} GiB {'less' if gap > 0 else 'more'} than that was left"
+            reason += " (a CUDA graph estimate of that size would close it)" if 0 < gap < 6 else ""
+        yield _line(launch, "available", available, f"{low:.3f} to {high:.3f} GiB", agrees, reason)
+
+
+def _of(figures: list[Printed], like: Printed) -> Printed | None:
+    """The figure of the same worker, or the only one there is."""
+    same = [figure for figure in figures if figure.worker == like.worker]
+    return same[0] if same else figures[0] if len(figures) == 1 else None
+
+
+def print_formula(launch: Launch) -> str | None:
+    """Which formula the token figure obeys: "concurrency × length", "blocks", or None where the log cannot tell."""
+    if not (launch.kv_cache_tokens and launch.max_concurrency and launch.max_concurrency_len):
+        return None
+    tokens, length = launch.kv_cache_tokens[-1].value, launch.max_concurrency_len[-1].value
+    concurrency = launch.max_concurrency[-1]
+    agrees = _inside(tokens / length, (tokens + 1) / length, concurrency)
+    return "concurrency × length" if agrees else "blocks"
+
+
+def _bare_lines(launch: Launch) -> Iterator[Line]:
+    """The figures that nothing can be held against without a model, and the one pair that can."""
+    formula = print_formula(launch)
+    for tokens in launch.kv_cache_tokens:
+        per_token = ""
+        if launch.available_kv_cache_gib:
+            smallest = min(launch.available_kv_cache_gib, key=lambda printed: printed.value)
+            low, high = (edge * GiB / tokens.value for edge in (smallest.low, smallest.high))
+            per_token = f"{low:,.0f} to {high:,.0f} bytes of pool for each printed token"
+        yield Line("kv_cache_tokens", launch.texts.get(tokens.line, "")[:400], tokens.value, per_token or None,
+                   "not checked", "the model is not known")
+    if formula:
+        concurrency = launch.max_concurrency[-1]
+        tokens, length = launch.kv_cache_tokens[-1].value, launch.max_concurrency_len[-1].value
+        agrees = formula == "concurrency × length"
+        yield _line(launch, "max_concurrency", concurrency, f"{tokens:,} / {length:,} = {tokens / length:.4f}", agrees,
+                    "tokens are concurrency × max_model_len, as printed since 0.20.1" if agrees else
+                    "tokens are not concurrency × max_model_len: the print of 0.20.0 and before, where a hybrid's or "
+                    "window model's two figures do not belong together")
+    if launch.refusal and launch.refusal.needed_gib:
+        yield Line("refusal", launch.refusal.text[:400], launch.refusal.needed_gib.value, None, "not checked",
+                   "the model is not known")
+
+
+# --- what the model recomputes -------------------------------------------------------------------------------
+
+def _available(launch: Launch, made: Plan) -> tuple[int, int] | None:
+    """The pool of the deciding worker as an interval of bytes."""
+    engine = made.engine
+    if engine.num_gpu_blocks_override is not None:
+        exact = engine.num_gpu_blocks_override * max(made.stage_bytes_per_block)
+        return exact, exact
+    if engine.kv_cache_memory_bytes is not None:
+        return engine.kv_cache_memory_bytes, engine.kv_cache_memory_bytes
+    figures = launch.available_kv_cache_gib
+    if not figures:
+        return None
+    smallest = min(figures, key=lambda printed: printed.value)
+    return math.ceil(smallest.low * GiB), math.floor(smallest.high * GiB)
+
+
+def tokens_of(made: Plan, num_blocks: int, max_model_len: int) -> int:
+    """The token figure that this plan's version prints for a pool of ``num_blocks``."""
+    if made.engine.version.has("tokens_from_concurrency"):
+        return int(num_blocks / made.blocks_per_request(max_model_len) * max_model_len)
+    smallest = min(group.block_size for group in made.groups)
+    return num_blocks // len(made.groups) * smallest * made.engine.decode_context_parallel_size
+
+
+def blocks_behind(made: Plan, tokens: int, max_model_len: int) -> tuple[int, int] | None:
+    """The fewest and most blocks whose printed token figure is exactly ``tokens``; None where none is."""
+    if made.engine.version.has("tokens_from_concurrency"):
+        near = round(tokens / max_model_len * made.blocks_per_request(max_model_len))
+    else:
+        near = tokens // (min(g.block_size for g in made.groups) * made.engine.decode_context_parallel_size) * len(made.groups)
+    width = 2 + len(made.groups)
+    fitting = [blocks for blocks in range(max(0, near - width), near + width + 1)
+               if tokens_of(made, blocks, max_model_len) == tokens]
+    return (fitting[0], fitting[-1]) if fitting else None
+
+
+def _model_lines(launch: Launch, made: Plan) -> Iterator[Line]:
+    yield from _shape_lines(launch, made)
+    length = launch.auto_fit_to[-1].value if launch.auto_fit_to else made.setup.max_model_len
+    if launch.max_concurrency_len:
+        length = launch.max_concurrency_len[-1].value
+    pool = _available(launch, made)
+    widest = max(made.stage_bytes_per_block)
+    allowed = (pool[0] // widest, pool[1] // widest) if pool else None
+    blocks = allowed
+    for tokens in launch.kv_cache_tokens:
+        line, found = _tokens_line(launch, made, tokens, length, allowed)
+        blocks = found or blocks
+        yield line
+    for printed in launch.num_gpu_blocks:
+        yield _blocks_line(launch, printed, allowed, blocks)
+    for printed in launch.max_concurrency:
+        if blocks is None:
+            yield Line("max_concurrency", launch.texts.get(printed.line, "")[:400], printed.value, None, "not checked",
+                       "the log prints no memory to size by")
+            continue
+        needed = made.blocks_per_request(length)
+        low, high = blocks[0] / needed, blocks[1] / needed
+        same = f"{low:.2f}" == printed.text == f"{high:.2f}"
+        yield _line(launch, "max_concurrency", printed,
+                    f"{blocks[0]:,} / {needed:,} = {low:.4f}" if blocks[0] == blocks[1] else f"{low:.4f} to {high:.4f}",
+                    same or _inside(low, high, printed), "num_gpu_blocks / blocks per request",
+                    "exact" if same else "within rounding")
+    yield from _auto_fit_lines(launch, made, pool)
+    yield from _refusal_lines(launch, made, pool)
+
+
+def _shape_lines(launch: Launch, made: Plan) -> Iterator[Line]:
+    """Block size, padding and groups, which do not depend on memory."""
+    for printed in launch.block_size:
+        yield _line(launch, "block_size", printed, f"{made.block_size_tokens:,}", printed.value == made.block_size_tokens,
+                    "the smallest multiple whose page holds a state" if printed.value == made.block_size_tokens else
+                    _reason_for(made, lambda other: other.block_size_tokens == printed.value), "exact")
+    states = [spec for group in made.groups for spec, _ in group.specs if spec.state_blocks]
+    for printed in launch.padding_percent:
+        if states:
+            largest = max(states, key=lambda spec: spec.unpadded_bytes)
+            padding = 100 * (largest.page_size_bytes - largest.unpadded_bytes) / largest.unpadded_bytes
+            yield _line(launch, "padding", printed, f"{padding:.2f}%", f"{padding:.2f}" == printed.text,
+                        "attention page over state page", "exact")
+    for printed in launch.group_sizes:
+        sizes = tuple(group.block_size for group in made.groups)
+        agrees = tuple(printed.value) == sizes
+        yield _line(launch, "kv cache group sizes", printed, str(sizes), agrees, "tokens in a block of each group", "exact")
+
+
+def _tokens_line(launch: Launch, made: Plan, printed: Printed, length: int, allowed):
+    """The token figure against the pool, and the blocks it pins down."""
+    text, found = launch.texts.get(printed.line, "").strip()[:400], blocks_behind(made, printed.value, length)
+    if allowed is None:
+        if found is None:
+            return Line("kv_cache_tokens", text, printed.value, None, "off",
+                        _reason_for(made, lambda other: blocks_behind(other, printed.value, length) is not None)), None
+        return Line("kv_cache_tokens", text, printed.value, f"{found[0]:,} blocks", "not checked",
+                    f"{found[0]:,} blocks would print it, but the log prints no memory to size by"), found
+    lowest, highest = (tokens_of(made, blocks, length) for blocks in allowed)
+    recomputed = f"{lowest:,}" if lowest == highest else f"{lowest:,} to {highest:,}"
+    if lowest == highest == printed.value:
+        fixed = made.engine.kv_cache_memory_bytes or made.engine.num_gpu_blocks_override
+        return Line("kv_cache_tokens", text, printed.value, recomputed, "exact",
+                    "the flags fix the pool" if fixed else "every pool that prints these GiB gives it"), allowed
+    if found and found[0] <= allowed[1] and allowed[0] <= found[1]:
+        first, last = max(found[0], allowed[0]), min(found[1], allowed[1])
+        widest, pool = max(made.stage_bytes_per_block), _available(launch, made)
+        low, high = max(first * widest, pool[0]) / GiB, min((last + 1) * widest, pool[1]) / GiB
+        return Line("kv_cache_tokens", text, printed.value, recomputed, "within rounding",
+                    f"the pool must then have been {low:.4f} to {high:.4f} GiB ({first:,} blocks)"), (first, last)
+    nearest = lowest if printed.value < lowest else highest
+    gap = printed.value - nearest
+
+    def closes(other: Plan) -> bool:
+        behind = blocks_behind(other, printed.value, length)
+        pool = _available(launch, other)
+        if behind is None or pool is None:
+            return False
+        wide = max(other.stage_bytes_per_block)
+        return behind[0] <= pool[1] // wide and pool[0] // wide <= behind[1]
+
+    reason = _reason_for(made, closes)
+    if found and printed.value < lowest and not reason.startswith(("would", "it would")):
+        pool = (found[0] * max(made.stage_bytes_per_block), (found[1] + 1) * max(made.stage_bytes_per_block))
+        reason = (f"the figure belongs to a pool of {gib_text(pool[0])} GiB: another rank may have had less, or the two "
+                  "figures are not of one launch")
+    elif found and not reason.startswith(("would", "it would")):
+        reason = (f"the figure belongs to a pool of {gib_text(found[0] * max(made.stage_bytes_per_block))} GiB, more "
+                  "than is printed: the two figures are not of one launch")
+    return Line("kv_cache_tokens", text, printed.value, recomputed, "off", f"off by {gap:+,} tokens; {reason}"), None
+
+
+def _blocks_line(launch: Launch, printed: Printed, allowed, pinned) -> Line:
+    text = launch.texts.get(printed.line, "").strip()[:400]
+    held = pinned or allowed
+    if held is None:
+        return Line("num_gpu_blocks", text, printed.value, None, "not checked", "the log prints no memory to size by")
+    agrees = held[0] <= printed.value <= held[1]
+    return Line("num_gpu_blocks", text, printed.value, f"{held[0]:,}" if held[0] == held[1] else f"{held[0]:,} to {held[1]:,}",
+                ("exact" if held[0] == held[1] else "within rounding") if agrees else "off",
+                "available memory // bytes per block")
+
+
+def _auto_fit_lines(launch: Launch, made: Plan, pool) -> Iterator[Line]:
+    for printed in launch.auto_fit_to[-1:]:
+        if pool is None:
+            yield Line("auto-fit", launch.texts.get(printed.line, "")[:400], printed.value, None, "not checked",
+                       "the log prints no memory to size by")
+            continue
+        started = plan(made.model, made.engine.replace(max_model_len=-1))
+        low, high = (size_plan(started, available_bytes=_for(made, edge)).estimated_max_model_len for edge in pool)
+        yield _length_line(launch, "auto-fit", printed.value, launch.texts.get(printed.line, "").strip()[:400], low, high)
+
+
+def _for(made: Plan, available: int) -> int | None:
+    """``available_bytes`` for size_plan, which reads a fixed pool from the flags itself."""
+    fixed = made.engine.kv_cache_memory_bytes
+    return None if fixed is not None or made.engine.num_gpu_blocks_override is not None else available
+
+
+def _length_line(launch: Launch, name: str, printed: int, text: str, low: int, high: int) -> Line:
+    recomputed = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    agrees = low <= printed <= high
+    verdict = ("exact" if low == high else "within rounding") if agrees else "off"
+    reason = "the longest request that the start-up check lets through"
+    if not agrees:
+        gap = printed - (low if printed < low else high)
+        reason += f"; off by {gap:+,} tokens: the length and the memory printed do not belong together"
+    return Line(name, text, printed, recomputed, verdict, reason)
+
+
+def _refusal_lines(launch: Launch, made: Plan, pool) -> Iterator[Line]:
+    refusal = launch.refusal
+    if refusal is None or refusal.kind != "max_model_len" or refusal.needed_gib is None:
+        return
+    sizing = size_plan(made, available_bytes=_for(made, 1 << 30))
+    needed = sizing.needed_bytes / GiB
+    text = refusal.text.strip()[:400]
+    exact = gib_text(sizing.needed_bytes) == refusal.needed_gib.text
+    yield Line("needed", text, refusal.needed_gib.value, f"{needed:.4f} GiB",
+               "exact" if exact else "within rounding" if _inside(needed, needed, refusal.needed_gib) else "off",
+               "bytes per block × blocks of one request" if exact or _inside(needed, needed, refusal.needed_gib) else
+               _reason_for(made, lambda other: _inside(*[_needed_gib(other)] * 2, refusal.needed_gib)))
+    printed = refusal.available_gib
+    held = made.held_back_blocks * max(made.stage_bytes_per_block)
+    if pool and made.engine.kv_cache_memory_bytes is not None:
+        room = (pool[0] - held, pool[1] - held)
+        yield Line("available in the refusal", text, printed.value, f"{room[0] / GiB:.4f} GiB",
+                   "exact" if gib_text(room[0]) == printed.text else "off", "the pool" + (" less the null block" if held else ""))
+    else:
+        room = (math.ceil(printed.low * GiB), math.floor(printed.high * GiB))
+    if refusal.estimated_max_model_len is not None:
+        low, high = (size_plan(plan(made.model, made.engine.replace(kv_cache_memory_bytes=None)),
+                               available_bytes=edge + held).estimated_max_model_len for edge in room)
+        line = _length_line(launch, "estimated_max_model_len", refusal.estimated_max_model_len, text, low, high)
+        if line.verdict == "off":
+            line = line._replace(reason=_other_pool(made, refusal.estimated_max_model_len, line.reason))
+        yield line
+
+
+def _needed_gib(made: Plan) -> float:
+    return max(made.stage_bytes_per_block) * made.blocks_per_request(made.setup.max_model_len) / GiB
+
+
+def _other_pool(made: Plan, length: int, reason: str) -> str:
+    """Which pool the length would belong to."""
+    blocks = made.blocks_per_request(length) + made.held_back_blocks
+    widest = max(made.stage_bytes_per_block)
+    return f"{reason}; it belongs to {blocks * widest / GiB:.3f} to {(blocks + 1) * widest / GiB:.3f} GiB"
+
+
+# --- why it may be off ---------------------------------------------------------------------------------------
+
+def _variants(made: Plan) -> Iterator[tuple[str, Callable[[], Plan]]]:
+    """Other set-ups that could stand behind a figure, most likely first."""
+    engine, model = made.engine, made.model
+
+    def with_flags(**flags):
+        return lambda: plan(model, engine.replace(**flags))
+
+    if model.has_state:
+        yield f"prefix caching {'off' if engine.enable_prefix_caching else 'on'}", \
+            with_flags(enable_prefix_caching=not engine.enable_prefix_caching)
+    yield ("a KV cache in the model's own type" if made.setup.cache_dtype.startswith("fp8") else "an FP8 KV cache"), \
+        with_flags(kv_cache_dtype="bfloat16" if made.setup.cache_dtype.startswith("fp8") else "fp8")
+    for tokens in (1, 2, 3, 4):
+        if model.draft_layers and engine.num_speculative_tokens != tokens:
+            yield f"{tokens} draft token{'s' * (tokens > 1)} from MTP (one more layer)", \
+                with_flags(speculative_method="mtp", num_speculative_tokens=tokens, draft_model=None)
+    if engine.num_speculative_tokens:
+        yield "no draft tokens", with_flags(speculative_method=None, num_speculative_tokens=0, draft_model=None)
+    if engine.version.has("tokens_from_concurrency"):
+        yield "the older print (0.20.0 and before)", with_flags(vllm_version="0.20.0")
+    else:
+        yield "the print of 0.20.1 and later", with_flags(vllm_version="0.20.1")
+    if any(kind in model.kinds for kind in ("sliding", "chunked")):
+        yield "window layers kept in full", with_flags(disable_hybrid_kv_cache_manager=True)
+        for batched in (2048, 4096, 8192, 16384, 32768):
+            if batched != made.setup.max_num_batched_tokens:
+                yield f"max_num_batched_tokens {batched:,}", with_flags(max_num_batched_tokens=batched)
+        yield "asynchronous scheduling " + ("off" if engine.async_scheduling else "on"), \
+            with_flags(async_scheduling=not engine.async_scheduling)
+    if "gdn" in model.kinds:
+        other = "triton" if made.setup.gdn_prefill_backend == "flashinfer" else "flashinfer"
+        yield f"GDN prefill by {other}", with_flags(gdn_prefill_backend=other, vllm_version="0.33")
+    if model.has_state:
+        for dtype in ("float32", "bfloat16"):
+            yield f"a recurrent state in {dtype}", with_flags(mamba_ssm_cache_dtype=dtype)
+    for version in ("0.25", "0.28", "0.30", "0.32", "0.33"):
+        if parse_version(version).number[:2] != engine.version.number[:2]:
+            yield f"the rules of vLLM {version}", with_flags(vllm_version=version)
+    for block in (16, 32, 64, 128):
+        if block != made.block_size_tokens:
+            yield f"blocks of {block} tokens", with_flags(block_size=block)
+    for tp in (1, 2, 4, 8):
+        if tp != engine.tensor_parallel_size:
+            yield f"tensor_parallel_size {tp}", with_flags(tensor_parallel_size=tp, decode_context_parallel_size=1)
+
+
+def _reason_for(made: Plan, fits: Callable[[Plan], bool]) -> str:
+    """The set-ups that would give the printed figure; none is claimed when two would."""
+    found = []
+    for what, make in _variants(made):
+        try:
+            if fits(make()):
+                found.append(what)
+        except SizingError:
+            continue
+    if not found:
+        return "no other KV cache type, draft, caching, print, window, block size or TP tried gives it"
+    if len(found) == 1:
+        return f"it would be right with {found[0]}"
+    return f"it would be right with {', or with '.join(found[:4])}: the log does not tell which"
+
+
+def _implied(launch: Launch, made: Plan | None) -> dict:
+    """What the log proves by itself: each value an interval or a word."""
+    implied: dict[str, Any] = {}
+    if formula := print_formula(launch):
+        implied["print_formula"] = formula
+    if runtime := launch.runtime_gib:
+        implied["runtime_gib"] = (round(runtime.low, 3), round(runtime.high, 3))
+    if launch.total_gib and launch.requested_gib and not launch.utilization:
+        total, requested = launch.total_gib[0], launch.requested_gib[0]
+        implied["utilization"] = (round(requested.low / total.high, 4), round(requested.high / total.low, 4))
+    if launch.available_kv_cache_gib:
+        smallest = min(launch.available_kv_cache_gib, key=lambda printed: printed.value)
+        implied["smallest_available_gib"] = smallest.value
+        if launch.num_gpu_blocks and launch.num_gpu_blocks[-1].value:
+            blocks = launch.num_gpu_blocks[-1].value
+            implied["bytes_per_block"] = (math.ceil(smallest.low * GiB / (blocks + 1)), math.floor(smallest.high * GiB / blocks))
+        if made is not None:
+            widest = max(made.stage_bytes_per_block)
+            implied["num_gpu_blocks"] = (math.ceil(smallest.low * GiB) // widest, math.floor(smallest.high * GiB) // widest)
+    if made is not None and made.model.has_state and launch.kv_cache_tokens and launch.max_concurrency_len:
+        fits = {}
+        for caching in (True, False):
+            other = plan(made.model, made.engine.replace(enable_prefix_caching=caching))
+            pool = _available(launch, other)
+            behind = blocks_behind(other, launch.kv_cache_tokens[-1].value, launch.max_concurrency_len[-1].value)
+            wide = max(other.stage_bytes_per_block)
+            fits[caching] = bool(behind and (not pool or behind[0] <= pool[1] // wide and pool[0] // wide <= behind[1]))
+        if fits[True] != fits[False]:
+            implied["prefix_caching"] = "on" if fits[True] else "off"
+    return implied
