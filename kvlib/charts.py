@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
+import html
 import json
+import os
+import re
 
 import altair as alt
 
@@ -26,6 +30,7 @@ COLOURS = {
 OWNERS = ("#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#0072B2", "#F0E442", "#D55E00")
 WIDTH = 520
 _INK, _FONT = "currentColor", "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+_SCALE = 1.5
 _PRINT_INK, _PRINT_FONT = "#1f1f1f", "Arial, Helvetica, sans-serif"
 
 
@@ -42,7 +47,7 @@ def config() -> dict:
         "legend": words | {"orient": "top", "title": None}, "header": words,
         "title": {"color": _INK, "subtitleColor": _INK, "fontSize": 13, "anchor": "start"},
         "text": {"color": _INK, "fontSize": 12}, "rule": {"color": _INK}, "tick": {"color": _INK},
-        "line": {"strokeWidth": 2}, "range": {"category": list(OWNERS)},
+        "mark": {"color": COLOURS["weights"]}, "line": {"strokeWidth": 2}, "range": {"category": list(OWNERS)},
     }
 
 
@@ -99,10 +104,8 @@ def ink_on(colour: str) -> str:
     return "#ffffff" if 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 else "#000000"
 
 
-def png(specs, rows=None, scale=1.5) -> bytes:
-    """One picture of one or more specs with their rows, on white."""
-    import vl_convert
-
+def _whole(specs, rows) -> dict:
+    """One spec of one or more, with their rows in it."""
     specs = list(specs) if isinstance(specs, (list, tuple)) else [specs]
     if len(specs) == 1:
         whole = dict(specs[0])
@@ -111,12 +114,31 @@ def png(specs, rows=None, scale=1.5) -> bytes:
         whole = {"vconcat": [{k: v for k, v in s.items() if k not in keep} for s in specs],
                  "config": specs[0].get("config", {}), "$schema": specs[0].get("$schema")}
     whole["datasets"] = whole.get("datasets", {}) | (rows or {})
+    whole.setdefault("padding", 8)
+    return whole
+
+
+def png(specs, rows=None, scale=_SCALE) -> bytes:
+    """One picture of one or more specs with their rows, on white."""
+    import vl_convert
+
+    whole = _whole(specs, rows)
     text = json.dumps(whole).replace(f'"{_INK}"', f'"{_PRINT_INK}"').replace(json.dumps(_FONT), json.dumps(_PRINT_FONT))
     whole = json.loads(text)
     whole["background"] = "#ffffff"
     whole.setdefault("config", {})["background"] = "#ffffff"
-    whole.setdefault("padding", 8)
     return vl_convert.vegalite_to_png(whole, scale=scale)
+
+
+def svg(specs, rows=None, words="") -> str:
+    """The same picture as SVG to stand in a page: it takes the page's ink, and its words are its name."""
+    import vl_convert
+
+    text = vl_convert.vegalite_to_svg(_whole(specs, rows))
+    mark = hashlib.sha256(text.encode()).hexdigest()[:8]  # ids must differ between pictures on one page
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>p{mark}-", text)
+    name = html.escape(words, quote=True)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{name}" style="max-width:100%;height:auto" ', 1)
 
 
 def picture(specs, rows, words: str) -> dict:
@@ -124,10 +146,17 @@ def picture(specs, rows, words: str) -> dict:
     try:
         return {"image/png": base64.b64encode(png(specs, rows)).decode("ascii"), "text/plain": words}
     except Exception:  # a missing picture must not take the control with it
-        import os
         if os.environ.get("KVLIB_STRICT") == "1":
             raise
         return {"text/plain": words}
+
+
+def about(data: dict, words: str) -> dict:
+    """The metadata of a picture: its words, and the width at which it is sharp."""
+    if "image/png" not in data:
+        return {}
+    head = base64.b64decode(data["image/png"][:64])
+    return {"alt": words, "width": round(int.from_bytes(head[16:20], "big") / _SCALE)}
 
 
 class Static:
@@ -138,7 +167,10 @@ class Static:
 
     def _bundle(self):
         data = picture([self.spec], None, self.alt)
-        return data, {"image/png": {"alt": self.alt}}
+        if "image/png" in data:
+            # JupyterLab gives no words to a PNG, and a white picture dazzles in its dark theme.
+            data["text/html"] = f'<div class="kv-static">{svg([self.spec], None, self.alt)}</div>'
+        return data, {"image/png": about(data, self.alt)}
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         return self._bundle()

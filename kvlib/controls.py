@@ -475,7 +475,8 @@ class Panel(T.HasTraits):
         if self._card.specs:
             data |= charts.picture(self._card.specs, self._card.rows, "")
         data["text/html"], data["text/plain"] = str(self.fallback()), self.plain()
-        meta = dict(meta) | {"image/png": {"alt": " ".join(self._card.descriptions)}}
+        if "image/png" in data:
+            meta = dict(meta) | {"image/png": charts.about(data, " ".join(self._card.descriptions))}
         return data, meta
 
     def __repr__(self):

@@ -163,4 +163,4 @@ class LiveChart(anywidget.AnyWidget):
         bundle = super()._repr_mimebundle_(**kwargs)
         data, meta = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = dict(data) | charts.picture(self.spec, self.rows, self.description)
-        return data, meta
+        return data, dict(meta) | {"image/png": charts.about(data, self.description)}

@@ -107,6 +107,8 @@ def _kept(output):
         return [output]
     data = {k: _text(v) for k, v in output.data.items()}
     alt = output.metadata.get("image/png", {})
+    if "image/png" in data and data.get("text/html", "").startswith('<div class="kv-static">'):
+        del data["text/html"]  # the same picture for a page; viewers show the PNG, and need it
     is_panel = data.pop(WIDGET_VIEW, None) is not None
     picture = {k: data.pop(k) for k in PICTURES if k in data} if is_panel and "text/html" in data else {}
     parts = []

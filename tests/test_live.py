@@ -70,7 +70,19 @@ def test_static_pictures_carry_their_words(monkeypatch):
     chart = alt.Chart(pd.DataFrame({"a": [1, 2], "b": [2, 1]})).mark_line().encode(x="a:Q", y="b:Q")
     data, meta = charts.static(chart, "A line that falls.")._repr_mimebundle_()
     assert data["text/plain"] == "A line that falls." and meta["image/png"]["alt"] == "A line that falls."
+    assert 'aria-label="A line that falls."' in data["text/html"] and "currentColor" in data["text/html"]
     assert charts.static(chart, "x")._repr_mimebundle_()[0]["image/png"] == data["image/png"], "the same each time"
+
+
+def test_setup_makes_a_bare_chart_a_static_picture():
+    charts.setup()
+    try:
+        chart = alt.Chart(alt.Data(values=[{"a": 1}]), description="One dot.").mark_point().encode(x="a:Q")
+        data, meta = chart._repr_mimebundle_()
+        assert data["text/plain"] == "One dot." and data["image/png"] and "<script" not in data["text/html"]
+    finally:
+        alt.renderers.enable("default")
+        alt.theme.enable("default")
 
 
 @pytest.mark.parametrize("make, rows", [

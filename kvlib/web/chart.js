@@ -22,8 +22,8 @@ function picture(host, model) {
   const note = document.createElement("div");
   note.className = "kv-drawing-problem";
 
-  // A picture whose spec says "fluid" takes the width there is, up to a fifth more than its own.
-  const width = () => (room > 80 ? Math.min(Math.round(spec.width * 1.2), Math.floor(room)) : spec.width);
+  // A picture whose spec says "fluid" takes the width there is, within bounds; on a narrower page it is scaled.
+  const width = () => (room > 80 ? Math.round(Math.max(spec.width * 0.65, Math.min(spec.width * 1.2, room - 0.5))) : spec.width);
   const fit = (view) => { if (spec.usermeta?.fluid && view.width() !== width()) view.width(width()); };
 
   async function embed(packed) {
