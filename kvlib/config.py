@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import families
-from .errors import ConfigError, UnknownArchitectureError
+from .errors import ConfigError
 from .fields import Fields, short
 from .model import Model
 
@@ -224,23 +224,25 @@ def _max_length(fields: Fields, model_type: str) -> int | None:
 
 
 def _checkpoint_kv_dtype(fields: Fields) -> str | None:
-    """The cache type a checkpoint declares: ModelOpt's FP8 algorithm, or a scheme of compressed-tensors."""
-    quantization = fields.anywhere("quantization_config")
-    quantization = quantization if isinstance(quantization, Mapping) else {}
-    beside = fields.top.get("_hf_quant_config")
-    inner = beside.get("quantization") if isinstance(beside, Mapping) else None
-    inner = inner if isinstance(inner, Mapping) else {}
-    scheme = quantization.get("kv_cache_scheme")
-    algorithm = quantization.get("kv_cache_quant_algo") or inner.get("kv_cache_quant_algo")
-    if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float":
+    """The cache type a checkpoint declares, which "auto" then takes: ModelOpt's, or any compressed-tensors scheme."""
+    outer = fields.top.get("quantization_config")
+    if not isinstance(outer, Mapping):
+        outer = fields.top.get("_hf_quant_config")
+        outer = {"quant_method": "modelopt", **outer} if isinstance(outer, Mapping) else {}
+    inner = outer.get("quantization")
+    inner = inner if isinstance(inner, Mapping) else outer
+    if str(outer.get("quant_method", "")).startswith("modelopt"):
+        said = next((place[key] for key in ("kv_cache_scheme", "kv_cache_quant_algo") for place in (inner, outer)
+                     if place.get(key) is not None), None)
+        if isinstance(said, Mapping):
+            if said.get("type") != "float" or said.get("dynamic") is not False:
+                return None
+            return {8: "fp8_e4m3", 4: "nvfp4"}.get(said.get("num_bits"))
+        return {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}.get(str(said).lower())
+    anywhere = fields.anywhere("quantization_config")
+    if isinstance(anywhere, Mapping) and anywhere.get("quant_method") == "compressed-tensors" and \
+            anywhere.get("kv_cache_scheme") is not None:
         return "fp8"
-    if isinstance(algorithm, str) and algorithm.upper() == "FP8":
-        return "fp8"
-    if isinstance(algorithm, str) and algorithm.upper() not in ("NONE", "AUTO"):
-        raise UnknownArchitectureError(
-            f"{fields.name}: the checkpoint asks for a {algorithm} KV cache, whose size is not known here; "
-            "launch once and paste the log", unknown=(f"kv_cache_quant_algo {algorithm}",),
-            field="kv_cache_quant_algo", found=algorithm)
     return None
 
 

@@ -35,6 +35,7 @@ BACKENDS = {
     "FLASH_ATTN_MLA": Backend(16, 16, mla=True), "TRITON_MLA": Backend(16, 16, mla=True),
     "FLASHMLA": Backend(64, 64, mla=True), "FLASHINFER_MLA": Backend(32, 32, mla=True),
     "CUTLASS_MLA": Backend(128, 128, mla=True), "FLASHMLA_SPARSE": Backend(64, 64, mla=True),
+    "FLASHINFER_MLA_SPARSE": Backend(64, 64, mla=True),
     "CPU_MLA": Backend(16, 16, mla=True), "AMX_MLA": Backend(32, 128, mla=True),
 }
 

@@ -473,15 +473,30 @@ _READERS = (
     (lambda c, t: True, _plain),
 )
 
-_MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-_MTP_WITHOUT_KEY = ("qwen3_next", "mimo_v2_flash")
+# Families whose own multi-token prediction vLLM serves: the key that counts its layers, and what an absent key means.
+_MTP = {
+    **dict.fromkeys(("deepseek_v3", "deepseek_v32", "glm4_moe", "qwen3_next", "exaone_moe"), ("num_nextn_predict_layers", 1)),
+    **dict.fromkeys(("glm_moe_dsa", "glm4_moe_lite", "ernie4_5_moe", "mimo", "step3p5", "step3p7", "pangu_ultra_moe"),
+                    ("num_nextn_predict_layers", 0)),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text"), ("mtp_num_hidden_layers", 1)),
+    **dict.fromkeys(("mimo_v2", "mimo_v2_flash", "longcat_flash"), (None, 1)),
+}
 
 
 def _draft_layers(c: Fields, model_type: str, layers: list[Layer]) -> tuple[Layer, ...]:
-    """The attention layers of the model's own MTP module, shaped like its last growing layer."""
-    count = next((c.integer(key, low=0, high=64) for key in _MTP_KEYS if c.get(key) is not None),
-                 1 if model_type in _MTP_WITHOUT_KEY else 0)
+    """The layers of the model's own MTP module, shaped like those of the model; () where vLLM serves none."""
+    if model_type == "nemotron_h":
+        pattern = c.get("mtp_hybrid_override_pattern") or c.get("mtp_layers_block_type") or ()
+        count = sum(letter in ("*", "attention") for letter in pattern)
+        count *= c.integer("num_nextn_predict_layers", 0, low=0, high=1)
+    elif model_type in _MTP:
+        key, absent = _MTP[model_type]
+        count = absent if key is None else c.integer(key, absent, low=0, high=64)
+    else:
+        return ()
+    if model_type.startswith("mimo_v2"):
+        return tuple(layer for layer in layers if isinstance(layer, SlidingWindow))[:1]
     like = next((part for part in reversed(layers) if part.grows), None)
-    if like is not None and isinstance(like, LatentAttention) and c.get("index_head_dim"):
+    if isinstance(like, LatentAttention) and c.get("index_head_dim"):
         like = _latent(c, c.integer("index_head_dim"))
     return (like,) * count if like is not None else ()

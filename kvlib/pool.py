@@ -98,6 +98,9 @@ def _buckets(model: Model, engine: Engine, setup: Setup, block: int) -> dict[Spe
     for part, indices in model.buckets.items():
         for spec in specs_of(part, model, engine, setup, block):
             buckets.setdefault(spec, []).extend(indices)
+    draft = engine.draft_model
+    if draft is not None and engine.kv_cache_dtype == "auto" and draft.dtype != setup.model_dtype:
+        setup = replace(setup, cache_dtype=draft.dtype)  # a draft model of its own keeps its own type
     for offset, layer in enumerate(draft_layers(model, engine)):
         for part in caches(layer):
             for spec in specs_of(part, model, engine, setup, block):

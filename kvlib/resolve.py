@@ -124,9 +124,17 @@ def _check_served(model: Model, engine: Engine) -> None:
             raise EngineError(f"decode_context_parallel_size is {dcp}; with {heads} KV heads it can be at most "
                               f"tensor_parallel_size // KV heads = {tp // heads}",
                               flag="decode_context_parallel_size", found=dcp)
+        if heads is not None and model.num_attention_heads // heads % dcp:
+            raise EngineError(f"decode_context_parallel_size is {dcp}; it must divide the "
+                              f"{model.num_attention_heads // heads} query heads that share a KV head",
+                              flag="decode_context_parallel_size", found=dcp)
     if engine.speculative_method == "mtp" and not model.draft_layers:
         raise EngineError(f"speculative_method is mtp, but the config of {model.name} names no MTP layer",
                           flag="speculative_method")
+    modules, drafts = len(model.draft_layers), engine.num_speculative_tokens
+    if engine.speculative_method == "mtp" and drafts > modules and drafts % modules:
+        raise EngineError(f"num_speculative_tokens is {drafts}; above the {modules} MTP layers of {model.name} it must "
+                          f"be a multiple of {modules}", flag="num_speculative_tokens", found=drafts)
     if engine.num_speculative_tokens and engine.speculative_method is None and not model.draft_layers:
         raise EngineError("num_speculative_tokens is set without speculative_method; say mtp, eagle3 or ngram",
                           flag="speculative_method")
@@ -210,10 +218,20 @@ def _attention(model: Model, engine: Engine, gpu, model_dtype: str, take) -> tup
         cache_dtype = model.kv_cache_dtype or model_dtype
         take("kv_cache_dtype", cache_dtype,
              "the checkpoint declares it" if model.kv_cache_dtype else "auto: the model's own type")
+    if cache_dtype == "nvfp4":
+        raise UnknownArchitectureError(
+            f"the checkpoint of {model.name} asks for an nvfp4 KV cache, whose size is not known here; give "
+            "kv_cache_dtype, or launch once and paste the log", unknown=("an nvfp4 KV cache",),
+            field="kv_cache_quant_algo", found="nvfp4")
+    if cache_dtype in ("bfloat16", "float16") and cache_dtype != model_dtype:
+        raise EngineError(f"kv_cache_dtype is {cache_dtype}, but {model.name} runs in {model_dtype}; vLLM wants the same "
+                          "type or an 8-bit one", flag="kv_cache_dtype", found=cache_dtype)
     first = model.attention
     if first is None:
         return None, None, cache_dtype
     latent = isinstance(first, LatentAttention)
+    if asked == "auto" and _glm_on_blackwell(model, engine, gpu):
+        cache_dtype = take("kv_cache_dtype", "fp8_e4m3", "GLM-5's default on this card")
     sparse = latent and any(getattr(part, "index_head_dim", 0) for part in model.buckets)
     fp8 = cache_dtype in FP8_DTYPES or cache_dtype == "fp8_ds_mla"
     name = engine.attention_backend
@@ -235,6 +253,11 @@ def _attention(model: Model, engine: Engine, gpu, model_dtype: str, take) -> tup
     return name, backend, cache_dtype
 
 
+def _glm_on_blackwell(model: Model, engine: Engine, gpu) -> bool:
+    return (model.model_type == "glm_moe_dsa" and model.kv_cache_dtype is None and engine.version.has("glm_dsa_fp8")
+            and gpu is not None and (gpu.compute_capability or (0, 0))[0] == 10)
+
+
 def _card(engine: Engine, gpu) -> str:
     return "vLLM's choice on a CPU" if engine.device == "cpu" else \
         f"vLLM's choice on a {gpu.name}" if gpu is not None else "vLLM's choice on a Hopper card (no gpu given)"
@@ -245,7 +268,7 @@ def _default_backend(engine, gpu, latent: bool, sparse: bool, fp8: bool, first) 
         return "AMX_MLA" if latent else "CPU_ATTN"
     capability = (gpu.compute_capability or (0, 0)) if gpu is not None else (9, 0)
     if sparse:
-        return "FLASHMLA_SPARSE"
+        return "FLASHINFER_MLA_SPARSE" if capability[0] == 10 else "FLASHMLA_SPARSE"
     if latent:
         if capability[0] == 9:
             return "FLASHMLA" if fp8 else "FLASH_ATTN_MLA"

@@ -186,7 +186,8 @@ def specs_of(layer: Layer, model: Model, engine: Engine, setup: Setup, block_siz
     per_token = attention_bytes_per_token(layer, setup.cache_dtype, tp)
     reach = 0
     if isinstance(layer, SlidingWindow):
-        reach = layer.sliding_window + (layer.inclusive and engine.version.has("inclusive_window"))
+        reach = (layer.sliding_window + (layer.inclusive and engine.version.has("inclusive_window"))
+                 + _drafts_in_window(model, engine))
     elif isinstance(layer, ChunkedLocal):
         reach = layer.attention_chunk_size
     page = block_size * per_token
@@ -198,6 +199,14 @@ def specs_of(layer: Layer, model: Model, engine: Engine, setup: Setup, block_siz
         page = block_size * per_token
         return spec, Spec("indexer", block_size, page, page, per_token)
     return (spec,)
+
+
+def _drafts_in_window(model: Model, engine: Engine) -> int:
+    """Tokens that an MTP of several layers adds to every window."""
+    if engine.speculative_method != "mtp" or not engine.version.has("drafts_widen_windows"):
+        return 0
+    drafts = engine.num_speculative_tokens
+    return drafts - 1 if min(len(model.draft_layers), drafts) > 1 else 0
 
 
 def as_full(spec: Spec) -> Spec:

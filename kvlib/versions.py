@@ -47,6 +47,8 @@ CHANGES = (
     Change((0, 30, 0), "runner_v2", "the newer model runner is the default: one more batch in flight", "run"),
     Change((0, 30, 0), "kernel_rounding",
            "a hybrid's block is a multiple of the kernel blocks of all its backends", "run"),
+    Change((0, 32, 0), "glm_dsa_fp8", "GLM-5's cache defaults to FP8 on a B200-class card", "read"),
+    Change((0, 32, 0), "drafts_widen_windows", "an MTP of several layers widens every window by its drafts", "read"),
     Change((0, 32, 0), "mamba2_keeps_three", "Mamba-2 keeps 3 state blocks a group with prefix caching", "run"),
     Change((0, 33, 0), "gb10_small_tier", "a GB10 takes the batch defaults of a small card", "read"),
     Change((0, 33, 0), "ngram_async", "n-gram drafts run with asynchronous scheduling", "read"),
