@@ -12,7 +12,6 @@ from .errors import ConfigError, EngineError, SizingError, UnknownArchitectureEr
 from .memory import Band, MemoryBudget
 from .config import load_model
 from .model import Model, from_layers
-from .vllm_log import read_log
 
 __all__ = ["Band", "ConfigError", "Engine", "EngineError", "MemoryBudget", "Model", "Refusal", "Sizing",
            "SizingError", "Stage", "UnknownArchitectureError", "bytes_per_token", "explain", "from_layers",
@@ -20,11 +19,13 @@ __all__ = ["Band", "ConfigError", "Engine", "EngineError", "MemoryBudget", "Mode
 
 
 def __getattr__(name):
-    """``explain`` and ``read_command`` load when first used: few readers of the sizes need them."""
+    """What reads logs and commands loads when first used: few readers of the sizes need it."""
     if name == "explain":
         from .explain import explain as found
     elif name == "read_command":
         from .command import read_command as found
+    elif name == "read_log":
+        from .vllm_log import read_log as found
     else:
         raise AttributeError(f"module 'kvlib' has no attribute {name!r}")
     globals()[name] = found

@@ -156,6 +156,7 @@ def read_model(config: Mapping, name: str) -> Model:
     return Model(
         name=name, model_type=model_type, architecture=architecture, layers=layers, draft_layers=draft_layers,
         dtype=_dtype(fields), max_position_embeddings=_max_length(fields, model_type),
+        default_max_model_len=_long_rope_length(fields),
         num_attention_heads=fields.integer("num_attention_heads", 0, low=0),
         hidden_size=fields.get("hidden_size"), vocab_size=fields.anywhere("vocab_size"),
         kv_cache_dtype=_checkpoint_kv_dtype(fields), mamba_ssm_dtype=_ssm_dtype(fields, model_type),
@@ -221,6 +222,14 @@ def _max_length(fields: Fields, model_type: str) -> int | None:
         if isinstance(base, int) and not isinstance(base, bool) and base > 0 and 1 <= factor <= 10_000:
             return int(base * factor)
     return length
+
+
+def _long_rope_length(fields: Fields) -> int | None:
+    """LongRoPE: without --max-model-len, vLLM serves the length from before the stretching."""
+    rope = fields.get("rope_scaling") or fields.get("rope_parameters")
+    if isinstance(rope, Mapping) and "longrope" in (rope.get("rope_type"), rope.get("type")):
+        return fields.integer("original_max_position_embeddings", None)
+    return None
 
 
 def _checkpoint_kv_dtype(fields: Fields) -> str | None:

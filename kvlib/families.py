@@ -17,7 +17,7 @@ MLA_MODEL_TYPES = frozenset((
 
 # Here a window needs use_sliding_window: true, and layer_types are not looked at.
 WINDOW_BY_SWITCH = frozenset(("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
-                              "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "mimo"))
+                              "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text"))
 
 # What vLLM serves as plain decoders: every layer full attention unless the config says otherwise.
 PLAIN_MODEL_TYPES = frozenset((
@@ -141,7 +141,9 @@ def _count(c: Fields) -> int:
 
 def _window(c: Fields) -> int | None:
     """The window in tokens, or None where the config sets none or switches it off."""
-    if c.get("use_sliding_window") is False:
+    if c.raw_type() == "mimo" and c.get("sliding_window"):
+        c.note("vLLM slides every layer of mimo, although use_sliding_window is false")
+    elif c.get("use_sliding_window") is False:
         return None
     if c.raw_type() in WINDOW_BY_SWITCH and c.get("use_sliding_window") is not True:
         return None
@@ -396,9 +398,10 @@ def _switched(c: Fields) -> list[Layer]:
 def _smollm3(c: Fields) -> list[Layer]:
     """SmolLM3: where a window is switched on, the layers without RoPE slide."""
     full, count, window = _attention(c), _count(c), _window(c)
-    rope = c.list_of("no_rope_layers", count)
-    if window is None or rope is None or not c.get("use_sliding_window"):
+    if window is None or not c.get("use_sliding_window"):
         return [full] * count
+    every = c.integer("no_rope_layer_interval", 4)
+    rope = c.list_of("no_rope_layers", count) or [int((index + 1) % every != 0) for index in range(count)]
     return [full if rope[index] else _windowed(full, window) for index in range(count)]
 
 
@@ -411,7 +414,10 @@ def _padded_heads(c: Fields) -> list[Layer]:
 def _listed(c: Fields) -> list[Layer]:
     """Any model whose layer_types names full and sliding attention."""
     count, full = _count(c), _attention(c)
-    types = c.list_of("layer_types", count)
+    types = c.list_of("layer_types", None if c.raw_type().startswith("step3p") else count)
+    if len(types) < count:
+        c.list_of("layer_types", count)
+    types = types[:count]  # Step-3.5: what follows are the kinds of its MTP layers
     kinds = {"full_attention": full, "attention": full}
     if "sliding_attention" in types:
         window = _window(c)
@@ -496,7 +502,12 @@ def _draft_layers(c: Fields, model_type: str, layers: list[Layer]) -> tuple[Laye
         return ()
     if model_type.startswith("mimo_v2"):
         return tuple(layer for layer in layers if isinstance(layer, SlidingWindow))[:1]
-    like = next((part for part in reversed(layers) if part.grows), None)
+    if model_type.startswith("step3p"):
+        kinds = (c.get("mtp_layer_types") or c.get("layer_types")[len(layers):])[:count]
+        by_kind = {"full_attention": FullAttention, "sliding_attention": SlidingWindow}
+        return tuple(next(layer for layer in layers if type(layer) is by_kind[kind]) for kind in kinds)
+    attention = [part for part in reversed(layers) if isinstance(part, (FullAttention, LatentAttention))]
+    like = next((part for part in attention if part.grows), attention[0] if attention else None)
     if isinstance(like, LatentAttention) and c.get("index_head_dim"):
         like = _latent(c, c.integer("index_head_dim"))
     return (like,) * count if like is not None else ()

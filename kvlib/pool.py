@@ -106,8 +106,8 @@ def _buckets(model: Model, engine: Engine, setup: Setup, block: int) -> dict[Spe
             for spec in specs_of(part, model, engine, setup, block):
                 buckets.setdefault(spec, []).append(len(model.layers) + offset)
     if engine.disable_hybrid_kv_cache_manager and len(buckets) > 1:
-        return _kept_in_full(buckets)
-    return buckets
+        buckets = _kept_in_full(buckets)
+    return {spec: sorted(indices) for spec, indices in buckets.items()}
 
 
 def _kept_in_full(buckets: dict[Spec, list[int]]) -> dict[Spec, list[int]]:
@@ -116,7 +116,7 @@ def _kept_in_full(buckets: dict[Spec, list[int]]) -> dict[Spec, list[int]]:
     merged: dict[Spec, list[int]] = {}
     for spec, indices in buckets.items():
         merged.setdefault(as_full(spec), []).extend(indices)
-    return {spec: sorted(indices) for spec, indices in merged.items()}
+    return merged
 
 
 def draft_layers(model: Model, engine: Engine) -> tuple[Layer, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .engine import BACKENDS, DTYPES, FP8_DTYPES, Backend, Engine
+from .engine import BACKENDS, DTYPES, FP8_DTYPES, PER_TOKEN_HEAD_DTYPES, Backend, Engine
 from .errors import EngineError, UnknownArchitectureError
 from .layers import ChunkedLocal, FullAttention, GatedDeltaNet, LatentAttention, Mamba1, Mamba2, SlidingWindow
 from .model import Model
@@ -114,6 +114,12 @@ def _check_served(model: Model, engine: Engine) -> None:
     if engine.pipeline_parallel_size > len(model.layers):
         raise EngineError(f"pipeline_parallel_size is {engine.pipeline_parallel_size}; {model.name} has only "
                           f"{len(model.layers)} layers", flag="pipeline_parallel_size")
+    if engine.disable_hybrid_kv_cache_manager and model.has_state and len(model.kinds) > 1:
+        raise EngineError(f"disable_hybrid_kv_cache_manager is set, but {model.name} keeps states beside attention, "
+                          "which vLLM cannot turn into one kind", flag="disable_hybrid_kv_cache_manager")
+    if engine.mamba_ssm_cache_dtype == "float16" and "kda" in model.kinds:
+        raise EngineError("mamba_ssm_cache_dtype is float16; Kimi Delta Attention takes auto, float32 or bfloat16",
+                          flag="mamba_ssm_cache_dtype", found="float16", expected="auto, float32 or bfloat16")
     dcp = engine.decode_context_parallel_size
     if dcp > 1:
         if any(isinstance(part, (SlidingWindow, ChunkedLocal)) for part in model.buckets):
@@ -171,7 +177,7 @@ def _large_tier(engine: Engine, gpu) -> tuple[bool, str]:
 
 
 def _max_model_len(model: Model, engine: Engine, take, notes) -> int:
-    longest = model.max_position_embeddings
+    longest, default = model.max_position_embeddings, model.default_max_model_len
     if engine.max_model_len not in (None, -1):
         if longest is not None and engine.max_model_len > longest:
             notes.append(f"max_model_len {engine.max_model_len:,} is more than the {longest:,} of {model.name}'s "
@@ -179,6 +185,8 @@ def _max_model_len(model: Model, engine: Engine, take, notes) -> int:
         return engine.max_model_len
     if longest is None:
         raise EngineError(f"{model.name} does not say its longest length; give max_model_len", flag="max_model_len")
+    if default is not None and default < longest:
+        return take("max_model_len", default, f"LongRoPE: the original length, unless one is given (up to {longest:,})")
     why = "auto-fit starts at the model's own maximum" if engine.max_model_len == -1 else "the model's own maximum"
     return take("max_model_len", longest, why)
 
@@ -245,12 +253,29 @@ def _attention(model: Model, engine: Engine, gpu, model_dtype: str, take) -> tup
                           flag="kv_cache_dtype")
     if fp8 and name == "FLASHMLA_SPARSE":
         cache_dtype = "fp8_ds_mla"
+    _check_cache_dtype(engine, model, name, cache_dtype, fp8, sparse)
     backend = BACKENDS[name]
     if engine.block_size is not None and engine.block_size % backend.kernel_block:
         raise EngineError(f"block_size is {engine.block_size}; {name} takes multiples of {backend.kernel_block}",
                           flag="block_size", found=engine.block_size,
                           expected=f"a multiple of {backend.kernel_block}")
     return name, backend, cache_dtype
+
+
+def _check_cache_dtype(engine: Engine, model: Model, backend: str, cache_dtype: str, fp8: bool, sparse: bool) -> None:
+    """Cache types that an attention backend cannot keep, which vLLM refuses."""
+    def refuse(why):
+        raise EngineError(f"kv_cache_dtype is {cache_dtype}; {why}", flag="kv_cache_dtype", found=cache_dtype)
+
+    if fp8 and backend in ("FLASH_ATTN_MLA", "FLEX_ATTENTION"):
+        refuse(f"{backend} keeps no 8-bit cache")
+    if cache_dtype in PER_TOKEN_HEAD_DTYPES:
+        if backend != "TRITON_ATTN":
+            refuse(f"only TRITON_ATTN keeps scales for each token and head, not {backend}")
+        if any(isinstance(part, FullAttention) and part.head_dim != part.v_head_dim for part in model.buckets):
+            refuse(f"it needs keys and values of one width, and those of {model.name} differ")
+    if sparse and engine.decode_context_parallel_size > 1 and cache_dtype != "fp8_ds_mla":
+        refuse("with decode_context_parallel_size above 1 a sparse indexer needs fp8_ds_mla")
 
 
 def _glm_on_blackwell(model: Model, engine: Engine, gpu) -> bool:
@@ -267,6 +292,8 @@ def _default_backend(engine, gpu, latent: bool, sparse: bool, fp8: bool, first) 
     if engine.device == "cpu":
         return "AMX_MLA" if latent else "CPU_ATTN"
     capability = (gpu.compute_capability or (0, 0)) if gpu is not None else (9, 0)
+    if engine.kv_cache_dtype in PER_TOKEN_HEAD_DTYPES and not latent:
+        return "TRITON_ATTN"
     if sparse:
         return "FLASHINFER_MLA_SPARSE" if capability[0] == 10 else "FLASHMLA_SPARSE"
     if latent:
