@@ -303,7 +303,9 @@ def lab_environment(state, env):
 def workbook_environment():
     """Variables for what runs in .venv: its packages, and all of Jupyter's files in it too."""
     folder = environment_folder()
-    return lab_environment(folder / "jupyter", child_environment(folder))
+    state = folder / "jupyter"
+    state.mkdir(exist_ok=True)  # IPython wants to find it
+    return lab_environment(state, child_environment(folder))
 
 
 def lab_command(python, extra_arguments=()):
