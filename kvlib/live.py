@@ -24,7 +24,14 @@ _SEND = """
 const page = (globalThis.kvlibPage ??= { waiting: [] });
 page.embed = vegaEmbed;
 for (const go of page.waiting.splice(0)) go(vegaEmbed);
-function initialize() {}
+"""
+# anywidget gives a widget's script two seconds, and Vega takes longer on a busy machine: so it comes as a value,
+# loaded by a script that is ready at once.
+_CARRY = """
+function initialize({ model }) {
+  const address = URL.createObjectURL(new Blob([model.get("script")], { type: "text/javascript" }));
+  import(address).catch((problem) => console.warn("kvlib: Vega did not load:", problem)).finally(() => URL.revokeObjectURL(address));
+}
 export default { initialize };
 """
 
@@ -80,7 +87,8 @@ def _vega_class():
     class VegaOnce(anywidget.AnyWidget):
         """Carries Vega to the page; needs no view of its own."""
 
-        _esm = vega_bundle()
+        _esm = _CARRY
+        script = T.Unicode().tag(sync=True)
 
     return VegaOnce
 
@@ -92,7 +100,7 @@ def vega_reference() -> str:
     """The reference by which a widget finds the one Vega carrier of this kernel."""
     global _carrier
     if _carrier is None or _carrier.comm is None:
-        _carrier = _vega_class()()
+        _carrier = _vega_class()(script=vega_bundle())
     return f"IPY_MODEL_{_carrier.model_id}"
 
 
