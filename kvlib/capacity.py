@@ -243,6 +243,8 @@ def _judge(made: Plan, memory, checked, num_blocks: int, needed: int, length: in
     if any(have <= 0 for _, have in checked):
         return "no_cache_memory", Refusal(available_gib=gib_text(min(have for _, have in checked)),
                                           message="no memory is left for the cache blocks")
+    if engine.max_model_len == -1 and not estimate:
+        return "max_model_len", Refusal(message="auto-fit finds no length: not even one token fits")
     for each, have in checked:
         if each * needed > have:
             return "max_model_len", Refusal(gib_text(each * needed), gib_text(have), estimate,

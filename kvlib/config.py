@@ -6,7 +6,6 @@ Which layer keeps what is decided in :mod:`kvlib.families`.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -153,9 +152,10 @@ def read_model(config: Mapping, name: str) -> Model:
     model_type = fields.raw_type()
     families.refuse_uncovered(fields, architecture, model_type)
     layers, draft_layers = families.read_layers(fields, model_type, architecture)
+    longest, before_030 = _max_length(fields, model_type)
     return Model(
         name=name, model_type=model_type, architecture=architecture, layers=layers, draft_layers=draft_layers,
-        dtype=_dtype(fields), max_position_embeddings=_max_length(fields, model_type),
+        dtype=_dtype(fields), max_position_embeddings=longest, yarn_max_model_len=before_030,
         default_max_model_len=_long_rope_length(fields),
         num_attention_heads=fields.integer("num_attention_heads", 0, low=0),
         hidden_size=fields.get("hidden_size"), vocab_size=fields.anywhere("vocab_size"),
@@ -199,29 +199,36 @@ def _dtype(fields: Fields) -> str:
 
 _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
                 "max_target_positions", "max_sequence_length", "max_seq_length", "seq_len")
+_UNSCALED_ROPE = (None, "default", "su", "longrope", "llama3", "proportional")
+_YARN = ("yarn", "deepseek_yarn", "deepseek_llama_scaling")
+NO_LENGTH = 2048
 
 
-def _max_length(fields: Fields, model_type: str) -> int | None:
-    """The longest request in tokens: the smallest length key, stretched by RoPE scaling where vLLM does so."""
+def _max_length(fields: Fields, model_type: str) -> tuple[int, int | None]:
+    """The longest request in tokens, and what vLLM before 0.30 made of a YaRN config (None: the same).
+
+    The smallest length key counts, ``model_max_length`` before all, stretched by the RoPE scaling's factor where
+    vLLM stretches it: linear and dynamic scaling always, YaRN only before 0.30.
+    """
     found = [fields.integer(key) for key in _LENGTH_KEYS if fields.given(key)]
     if not found:
-        fields.note("no length key: max_model_len must be given")
-        return None
-    length = min(found)
+        fields.note(f"no length key: vLLM takes {NO_LENGTH:,} tokens unless max_model_len is given")
+    length = min(found, default=NO_LENGTH)
+    older = None
     rope = fields.get("rope_scaling") or fields.get("rope_parameters")
-    if not isinstance(rope, Mapping) or "gemma3" in model_type:
-        return length
-    parts = [part for part in rope.values() if isinstance(part, Mapping)] or [rope]
-    for part in parts:
-        kind = part.get("rope_type") or part.get("type")
-        factor = part.get("factor")
-        if kind in (None, "default", "su", "longrope", "llama3", "mrope", "proportional") or \
-                not isinstance(factor, (int, float)) or isinstance(factor, bool) or not math.isfinite(factor):
-            continue
-        base = part.get("original_max_position_embeddings", length) if kind == "yarn" else length
-        if isinstance(base, int) and not isinstance(base, bool) and base > 0 and 1 <= factor <= 10_000:
-            return int(base * factor)
-    return length
+    if isinstance(rope, Mapping) and "gemma3" not in model_type:
+        for part in [part for part in rope.values() if isinstance(part, Mapping)] or [rope]:
+            kind, factor = part.get("rope_type") or part.get("type"), part.get("factor")
+            usable = isinstance(factor, (int, float)) and not isinstance(factor, bool) and 1 <= factor <= 10_000
+            if kind in _UNSCALED_ROPE or not usable:
+                continue
+            base = part.get("original_max_position_embeddings")
+            if kind in _YARN:
+                older = int(base * factor) if isinstance(base, int) and not isinstance(base, bool) else None
+            else:
+                length = int(length * factor)
+    named = fields.integer("model_max_length", None)
+    return named or length, None if named or older == length else older
 
 
 def _long_rope_length(fields: Fields) -> int | None:

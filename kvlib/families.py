@@ -17,7 +17,7 @@ MLA_MODEL_TYPES = frozenset((
 
 # Here a window needs use_sliding_window: true, and layer_types are not looked at.
 WINDOW_BY_SWITCH = frozenset(("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
-                              "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text"))
+                              "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "mimo"))
 
 # What vLLM serves as plain decoders: every layer full attention unless the config says otherwise.
 PLAIN_MODEL_TYPES = frozenset((
@@ -141,9 +141,7 @@ def _count(c: Fields) -> int:
 
 def _window(c: Fields) -> int | None:
     """The window in tokens, or None where the config sets none or switches it off."""
-    if c.raw_type() == "mimo" and c.get("sliding_window"):
-        c.note("vLLM slides every layer of mimo, although use_sliding_window is false")
-    elif c.get("use_sliding_window") is False:
+    if c.get("use_sliding_window") is False:
         return None
     if c.raw_type() in WINDOW_BY_SWITCH and c.get("use_sliding_window") is not True:
         return None
@@ -230,6 +228,24 @@ def _falcon_h1(c: Fields) -> list[Layer]:
     """Falcon-H1: every layer runs Mamba-2 and attention side by side."""
     inner = c.integer("mamba_d_ssm", None) or c.integer("mamba_expand") * c.integer("hidden_size")
     return [Parallel((_attention(c), _mamba2_of(c, inner)))] * _count(c)
+
+
+def _states_alone(c: Fields) -> list[Layer]:
+    """Mamba, FalconMamba and Mamba-2 models, which have no attention at all."""
+    width = c.integer("intermediate_size", None) or c.integer("expand") * c.integer("hidden_size")
+    if c.raw_type() == "mamba2":
+        layer = Mamba2(width, c.integer("n_groups"), c.integer("num_heads"), c.integer("head_dim"),
+                       c.integer("state_size"), c.integer("conv_kernel"))
+    else:
+        layer = Mamba1(width, c.integer("state_size"), c.integer("conv_kernel"))
+    return [layer] * _count(c)
+
+
+def _bailing_hybrid(c: Fields) -> list[Layer]:
+    """Ling and Ring 2.5: lightning attention, with latent attention once a group."""
+    count, every = _count(c), c.integer("layer_group_size")
+    lightning, latent = Lightning(c.integer("num_attention_heads"), _head_dim(c)), _latent(c)
+    return [lightning if (index + 1) % every else latent for index in range(count)]
 
 
 def _bamba(c: Fields) -> list[Layer]:
@@ -458,6 +474,8 @@ def _has(*keys):
 
 _READERS = (
     (lambda c, t: t == "nemotron_h", _nemotron_h),
+    (lambda c, t: t in ("mamba", "falcon_mamba", "mamba2"), _states_alone),
+    (lambda c, t: t == "bailing_hybrid", _bailing_hybrid),
     (_has("linear_attn_config", "kv_lora_rank"), _kimi_linear),
     (_has("attn_type_list"), _lightning),
     (_has("attn_layer_period", "mamba_d_state"), _jamba),
@@ -482,7 +500,7 @@ _READERS = (
 # Families whose own multi-token prediction vLLM serves: the key that counts its layers, and what an absent key means.
 _MTP = {
     **dict.fromkeys(("deepseek_v3", "deepseek_v32", "glm4_moe", "qwen3_next", "exaone_moe"), ("num_nextn_predict_layers", 1)),
-    **dict.fromkeys(("glm_moe_dsa", "glm4_moe_lite", "ernie4_5_moe", "mimo", "step3p5", "step3p7", "pangu_ultra_moe"),
+    **dict.fromkeys(("glm_moe_dsa", "glm4_moe_lite", "bailing_hybrid", "ernie4_5_moe", "mimo", "step3p5", "step3p7", "pangu_ultra_moe"),
                     ("num_nextn_predict_layers", 0)),
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text"), ("mtp_num_hidden_layers", 1)),
     **dict.fromkeys(("mimo_v2", "mimo_v2_flash", "longcat_flash"), (None, 1)),

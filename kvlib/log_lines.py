@@ -12,6 +12,9 @@ def log_lines(sizing) -> tuple[str, ...]:
         return (_free_memory(sizing),)
     if sizing.outcome == "weights_do_not_fit":
         return ("torch.OutOfMemoryError: CUDA out of memory.",)
+    if sizing.engine.max_model_len == -1 and not sizing.fits and not sizing.estimated_max_model_len:
+        return (*lines, "ValueError: Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single "
+                        "token.")
     if sizing.outcome == "no_cache_memory":
         return (*lines, "ValueError: No available memory for the cache blocks.")
     lines.extend(_auto_fit(sizing))
@@ -81,7 +84,7 @@ def _too_long(sizing) -> str:
 
 def _free_memory(sizing) -> str:
     memory, refusal = sizing.memory.pick("typical"), sizing.refusal
-    return (f"ValueError: Free memory on device ({refusal.available_gib}/{gib_text(memory.total_bytes)} GiB) on startup "
+    return (f"ValueError: Free memory on device cuda:0 ({refusal.available_gib}/{gib_text(memory.total_bytes)} GiB) on startup "
             f"is less than desired GPU memory utilization ({sizing.plan.setup.gpu_memory_utilization}, "
             f"{refusal.needed_gib} GiB).")
 

@@ -25,6 +25,7 @@ class Model:
     dtype : the type of weights and activations, as ``bfloat16``; the cache's too where nothing else is asked for.
     max_position_embeddings : the longest request, in tokens, that the config allows (vLLM's derived maximum).
     default_max_model_len : the length vLLM takes when none is given, where that is shorter (LongRoPE), else None.
+    yarn_max_model_len : the longest request before vLLM 0.30, which stretched YaRN configs again, where it differs.
     num_attention_heads : query heads, which a tensor-parallel size must divide.
     kv_cache_dtype : the cache type that the checkpoint itself declares, or None.
     mamba_ssm_dtype : the type of the recurrent state that the config names, or None.
@@ -40,6 +41,7 @@ class Model:
     dtype: str = "bfloat16"
     max_position_embeddings: int | None = None
     default_max_model_len: int | None = None
+    yarn_max_model_len: int | None = None
     num_attention_heads: int = 1
     hidden_size: int | None = None
     vocab_size: int | None = None

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from .engine import Engine
 from .errors import UnknownArchitectureError
-from .layers import LatentAttention, Layer, caches
+from .layers import FullAttention, Layer, SlidingWindow, caches
 from .model import Model
 from .resolve import Setup, resolve
 from .spec import Spec, as_full, block_size_tokens, blocks_per_request, specs_of
@@ -105,7 +105,9 @@ def _buckets(model: Model, engine: Engine, setup: Setup, block: int) -> dict[Spe
         for part in caches(layer):
             for spec in specs_of(part, model, engine, setup, block):
                 buckets.setdefault(spec, []).append(len(model.layers) + offset)
-    if engine.disable_hybrid_kv_cache_manager and len(buckets) > 1:
+    eagle_like = engine.num_speculative_tokens and engine.speculative_method in ("mtp", "eagle", "eagle3")
+    chunked = any(spec.kind == "chunked" for spec in buckets)
+    if (engine.disable_hybrid_kv_cache_manager or chunked and eagle_like) and len(buckets) > 1:
         buckets = _kept_in_full(buckets)
     return {spec: sorted(indices) for spec, indices in buckets.items()}
 
@@ -124,8 +126,16 @@ def draft_layers(model: Model, engine: Engine) -> tuple[Layer, ...]:
     if not engine.num_speculative_tokens or engine.speculative_method == "ngram":
         return ()
     if engine.speculative_method in ("eagle", "eagle3"):
-        return engine.draft_model.layers
+        return tuple(_under_the_targets_window(layer, model) for layer in engine.draft_model.layers)
     return model.draft_layers
+
+
+def _under_the_targets_window(layer: Layer, model: Model) -> Layer:
+    """A draft's plain attention takes the window of a target whose every layer slides."""
+    target = model.layers[0]
+    if type(layer) is FullAttention and isinstance(target, SlidingWindow) and set(model.layers) == {target}:
+        return SlidingWindow(layer.num_kv_heads, layer.head_dim, layer.v_head_dim, target.sliding_window)
+    return layer
 
 
 def _grouped(model: Model, buckets: dict[Spec, list[int]]) -> list[tuple[tuple[Spec, tuple[int, ...]], ...]]:

@@ -117,9 +117,12 @@ def _check_served(model: Model, engine: Engine) -> None:
     if engine.disable_hybrid_kv_cache_manager and model.has_state and len(model.kinds) > 1:
         raise EngineError(f"disable_hybrid_kv_cache_manager is set, but {model.name} keeps states beside attention, "
                           "which vLLM cannot turn into one kind", flag="disable_hybrid_kv_cache_manager")
-    if engine.mamba_ssm_cache_dtype == "float16" and "kda" in model.kinds:
-        raise EngineError("mamba_ssm_cache_dtype is float16; Kimi Delta Attention takes auto, float32 or bfloat16",
-                          flag="mamba_ssm_cache_dtype", found="float16", expected="auto, float32 or bfloat16")
+    state_dtype = engine.mamba_ssm_cache_dtype
+    if "kda" in model.kinds and version.has("kda_state_dtype") and (
+            state_dtype == "float16" or state_dtype == "bfloat16" and model.architecture == "KimiLinearForCausalLM"):
+        raise EngineError(f"mamba_ssm_cache_dtype is {state_dtype}; {model.name} starts only with auto or float32"
+                          + (" or bfloat16" if state_dtype == "float16" else ""), flag="mamba_ssm_cache_dtype",
+                          found=state_dtype, expected="auto or float32")
     dcp = engine.decode_context_parallel_size
     if dcp > 1:
         if any(isinstance(part, (SlidingWindow, ChunkedLocal)) for part in model.buckets):
@@ -178,6 +181,8 @@ def _large_tier(engine: Engine, gpu) -> tuple[bool, str]:
 
 def _max_model_len(model: Model, engine: Engine, take, notes) -> int:
     longest, default = model.max_position_embeddings, model.default_max_model_len
+    if model.yarn_max_model_len is not None and not engine.version.has("yarn_as_written"):
+        longest = model.yarn_max_model_len
     if engine.max_model_len not in (None, -1):
         if longest is not None and engine.max_model_len > longest:
             notes.append(f"max_model_len {engine.max_model_len:,} is more than the {longest:,} of {model.name}'s "
@@ -253,6 +258,8 @@ def _attention(model: Model, engine: Engine, gpu, model_dtype: str, take) -> tup
                           flag="kv_cache_dtype")
     if fp8 and name == "FLASHMLA_SPARSE":
         cache_dtype = "fp8_ds_mla"
+    if name == "FLASH_ATTN" and _large_heads_on_blackwell(first, engine, gpu):
+        name = take("attention_backend", "FLASH_ATTN_4", f"FLASH_ATTN's kernel for head_dim 256 on a {gpu.name}")
     _check_cache_dtype(engine, model, name, cache_dtype, fp8, sparse)
     backend = BACKENDS[name]
     if engine.block_size is not None and engine.block_size % backend.kernel_block:
@@ -281,6 +288,11 @@ def _check_cache_dtype(engine: Engine, model: Model, backend: str, cache_dtype: 
 def _glm_on_blackwell(model: Model, engine: Engine, gpu) -> bool:
     return (model.model_type == "glm_moe_dsa" and model.kv_cache_dtype is None and engine.version.has("glm_dsa_fp8")
             and gpu is not None and (gpu.compute_capability or (0, 0))[0] == 10)
+
+
+def _large_heads_on_blackwell(first, engine: Engine, gpu) -> bool:
+    return (isinstance(first, FullAttention) and first.head_dim == 256 and engine.version.has("fa4_large_heads")
+            and gpu is not None and (gpu.compute_capability or (0, 0))[0] in (10, 11))
 
 
 def _card(engine: Engine, gpu) -> str:

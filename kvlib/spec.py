@@ -133,16 +133,25 @@ def state_bytes(layer: Layer, model: Model, engine: Engine, setup: Setup) -> int
     conv = DTYPE_BYTES[setup.model_dtype]
     asked = engine.mamba_ssm_cache_dtype
     on_cpu = engine.device == "cpu" and isinstance(layer, GatedDeltaNet)
-    fallback = "float32" if on_cpu or isinstance(layer, (KimiDelta, Lightning)) else setup.model_dtype
+    fallback = "float32" if on_cpu or isinstance(layer, KimiDelta) else setup.model_dtype
     ssm = DTYPE_BYTES[asked if asked != "auto" else model.mamba_ssm_dtype or fallback]
+    if isinstance(layer, Lightning):
+        ssm = conv
+    elif isinstance(layer, KimiDelta) and not engine.version.has("kda_state_dtype"):
+        ssm = DTYPE_BYTES["float32"]
     shapes = state_shapes(layer, engine.tensor_parallel_size, engine.num_speculative_tokens)
     return sum(math.prod(shape) * (conv if name == "conv" else ssm) for name, shape in shapes)
 
 
-def state_blocks(layer: Layer, engine: Engine, setup: Setup) -> int:
+def caches_prefixes(model: Model, engine: Engine) -> bool:
+    """Is prefix caching on? A model of states alone never caches prefixes."""
+    return engine.enable_prefix_caching and model.attention is not None
+
+
+def state_blocks(layer: Layer, model: Model, engine: Engine, setup: Setup) -> int:
     """Blocks one request takes of one group of states, by version, prefix caching and draft tokens."""
     drafts, version = engine.num_speculative_tokens, engine.version
-    if not engine.enable_prefix_caching:
+    if not caches_prefixes(model, engine):
         return 1 + drafts
     keeps_checkpoint = (isinstance(layer, Mamba2) and version.has("mamba2_keeps_three")
                         or _gdn_checkpoints(layer, engine, setup))
@@ -181,8 +190,8 @@ def specs_of(layer: Layer, model: Model, engine: Engine, setup: Setup, block_siz
         page = size
         if model.attention is not None:
             page = max(size, block_size * attention_bytes_per_token(model.attention, setup.cache_dtype, tp))
-        length = block_size if engine.enable_prefix_caching else setup.max_model_len
-        return (Spec(layer.kind, length, page, size, state_blocks=state_blocks(layer, engine, setup)),)
+        length = block_size if caches_prefixes(model, engine) else setup.max_model_len
+        return (Spec(layer.kind, length, page, size, state_blocks=state_blocks(layer, model, engine, setup)),)
     per_token = attention_bytes_per_token(layer, setup.cache_dtype, tp)
     reach = 0
     if isinstance(layer, SlidingWindow):

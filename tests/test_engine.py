@@ -92,8 +92,7 @@ def test_utilization_default_by_version(version, share):
     ("H100 SXM", "0.33", 832, 3), ("H100 SXM", "0.32", 784, 2), ("A100 80GB SXM", "0.33", 784, 2),
     (None, "0.33", 784, 2), ("B200", "0.33", 832, 3)])
 def test_gdn_blocks_follow_the_card(gpu, version, block, state_blocks):
-    sizing = sized(HYBRID, gpu=gpu, vllm_version=version, tensor_parallel_size=2, max_num_seqs=8,
-                   attention_backend="FLASH_ATTN")
+    sizing = sized(HYBRID, gpu=gpu, vllm_version=version, tensor_parallel_size=2, max_num_seqs=8)
     assert sizing.block_size == block
     assert [group.blocks_per_request for group in sizing.groups if group.kind == "gdn"] == [state_blocks] * 3
 
