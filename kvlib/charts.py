@@ -132,19 +132,37 @@ def png(specs, rows=None, scale=_SCALE) -> bytes:
 
 
 def _packed(png_bytes: bytes) -> bytes:
-    """The same PNG, its pixels compressed well: vl-convert compresses for speed, and files grow fivefold."""
-    at, pixels, parts = 8, b"", []
+    """The same picture in a fraction of the bytes: no alpha, a palette where 256 colours do, compressed well."""
+    import numpy as np
+
+    parts, at = {}, 8
     while at < len(png_bytes):
         size = int.from_bytes(png_bytes[at:at + 4], "big")
-        part = png_bytes[at:at + 12 + size]
-        if part[4:8] == b"IDAT":
-            pixels += part[8:-4]
-        else:
-            parts.append(part)
+        name = png_bytes[at + 4:at + 8]
+        parts[name] = parts.get(name, b"") + png_bytes[at + 8:at + 8 + size]
         at += 12 + size
-    data = b"IDAT" + zlib.compress(zlib.decompress(pixels), 9)
-    packed = (len(data) - 4).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
-    return b"".join([png_bytes[:8], *parts[:-1], packed, parts[-1]])
+    width, high = (int.from_bytes(parts[b"IHDR"][i:i + 4], "big") for i in (0, 4))
+    if parts[b"IHDR"][8:] != b"\x08\x06\0\0\0":  # 8 bits, RGBA
+        return png_bytes
+    lines = np.frombuffer(zlib.decompress(parts[b"IDAT"]), np.uint8).reshape(high, 4 * width + 1)
+    if not (lines[:, 0] == 1).all():  # each pixel less the one to its left
+        return png_bytes
+    pixels = np.cumsum(lines[:, 1:].reshape(high, width, 4), axis=1, dtype=np.uint8)
+    if not (pixels[..., 3] == 255).all():
+        return png_bytes
+    colours, places = np.unique(np.ascontiguousarray(pixels).view(np.uint32).ravel(), return_inverse=True)
+    if len(colours) <= 256:
+        kind, palette = 3, colours.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
+        data = places.astype(np.uint8).reshape(high, width)
+    else:
+        kind, palette, data = 2, b"", pixels[..., :3].reshape(high, 3 * width)
+    parts[b"IHDR"] = parts[b"IHDR"][:9] + bytes([kind, 0, 0, 0])
+    data = np.hstack([np.zeros((high, 1), np.uint8), data]).tobytes()
+    out = [(b"IHDR", parts[b"IHDR"]), (b"pHYs", parts.get(b"pHYs")), (b"PLTE", palette),
+           (b"IDAT", zlib.compress(data, 9)), (b"IEND", b"")]
+    return png_bytes[:8] + b"".join(
+        len(body).to_bytes(4, "big") + name + body + zlib.crc32(name + body).to_bytes(4, "big")
+        for name, body in out if body or name == b"IEND")
 
 
 def svg(specs, rows=None, words="") -> str:

@@ -20,29 +20,46 @@ def chunks(png):
 
 
 def lines(png):
-    """The rows of pixels of an RGBA picture, as PNG's filters 0 and 1 leave them."""
+    """The rows of a picture as red, green and blue; PNG's filters 0 and 1, with and without a palette."""
     found = chunks(png)
-    width = int.from_bytes(found[b"IHDR"][:4], "big")
+    width, kind = int.from_bytes(found[b"IHDR"][:4], "big"), found[b"IHDR"][9]
+    depth = {2: 3, 3: 1, 6: 4}[kind]
     raw = zlib.decompress(found[b"IDAT"])
-    for at in range(0, len(raw), 4 * width + 1):
+    for at in range(0, len(raw), depth * width + 1):
         assert raw[at] in (0, 1)
-        line = bytearray(raw[at + 1:at + 4 * width + 1])
+        line = bytearray(raw[at + 1:at + depth * width + 1])
         if raw[at]:
-            for i in range(4, len(line)):
-                line[i] = (line[i] + line[i - 4]) & 255
-        yield bytes(line)
+            for i in range(depth, len(line)):
+                line[i] = (line[i] + line[i - depth]) & 255
+        if kind == 3:
+            yield b"".join(found[b"PLTE"][3 * i:3 * i + 3] for i in line)
+        else:
+            yield b"".join(bytes(line[i:i + 3]) for i in range(0, len(line), depth))
 
 
 def pool():
     return [charts.themed(charts.blocks(count=60))], {"blocks": charts.blocks_rows(["A"] * 60)}
 
 
-def test_a_picture_keeps_its_pixels_in_a_fraction_of_the_bytes(monkeypatch):
-    small = charts.png(*pool())
+def many_colours():
+    shades = [f"#{r:02x}{g:02x}80" for r in range(0, 256, 15) for g in range(0, 256, 15)]
+    return [charts.themed(charts.blocks(count=len(shades)))], {
+        "blocks": charts.blocks_rows(shades, colours=dict(zip(shades, shades)))}
+
+
+@pytest.mark.parametrize("picture, kind", [(pool, 3), (many_colours, 2)], ids=["palette", "true colour"])
+def test_a_picture_keeps_its_pixels_in_a_fraction_of_the_bytes(monkeypatch, picture, kind):
+    small = charts.png(*picture())
     monkeypatch.setattr(charts, "_packed", lambda png: png)
-    large = charts.png(*pool())
+    large = charts.png(*picture())
+    assert chunks(small)[b"IHDR"][9] == kind
     assert list(lines(small)) == list(lines(large))
     assert len(small) < len(large) / 2
+
+
+def test_a_picture_of_another_make_is_left_alone():
+    small = charts.png(*pool())
+    assert charts._packed(small) == small
 
 
 def test_the_last_line_of_a_pool_is_whole():
