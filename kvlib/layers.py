@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Layer:
     """Base of all kinds. ``kind`` is the word used in groups, tables and messages."""
 
@@ -18,13 +18,16 @@ class Layer:
     grows: ClassVar[bool] = False  # one more token costs more bytes, without end
     has_state: ClassVar[bool] = False  # keeps a state of fixed size for each sequence
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, repr=False)
 class NoCache(Layer):
     """A layer that keeps nothing between tokens (an MLP or expert layer of its own, a skipped attention)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class FullAttention(Layer):
     """Keys and values of every past token. ``head_dim`` is the key's width, ``v_head_dim`` the value's."""
 
@@ -35,7 +38,7 @@ class FullAttention(Layer):
     v_head_dim: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class SlidingWindow(FullAttention):
     """Keys and values of the last ``sliding_window`` tokens."""
 
@@ -45,7 +48,7 @@ class SlidingWindow(FullAttention):
     inclusive: bool = False  # the token itself counts beside the window (Cohere 2, since vLLM 0.30)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class ChunkedLocal(FullAttention):
     """Keys and values of the current chunk of ``attention_chunk_size`` tokens (Llama 4)."""
 
@@ -54,7 +57,7 @@ class ChunkedLocal(FullAttention):
     attention_chunk_size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class LatentAttention(Layer):
     """Multi-head latent attention (MLA): one compressed row a token, the same on every tensor-parallel rank."""
 
@@ -65,7 +68,7 @@ class LatentAttention(Layer):
     index_head_dim: int = 0  # > 0: the layer also keeps a sparse indexer's key (DeepSeek-V3.2, GLM-5)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class GatedDeltaNet(Layer):
     """Gated DeltaNet (Qwen3-Next, Qwen3.5 and later): a matrix a head and the last rows of a short convolution."""
 
@@ -78,7 +81,7 @@ class GatedDeltaNet(Layer):
     linear_conv_kernel_dim: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Mamba1(Layer):
     """Mamba-1 (Jamba)."""
 
@@ -89,7 +92,7 @@ class Mamba1(Layer):
     conv_kernel: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Mamba2(Layer):
     """Mamba-2 (Nemotron-H, Granite-4-H, Bamba, Falcon-H1)."""
 
@@ -103,7 +106,7 @@ class Mamba2(Layer):
     conv_kernel: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class KimiDelta(Layer):
     """Kimi Delta Attention (Kimi-Linear)."""
 
@@ -114,7 +117,7 @@ class KimiDelta(Layer):
     short_conv_kernel_size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class ShortConv(Layer):
     """A gated short convolution (LFM2): the last inputs and nothing else."""
 
@@ -124,7 +127,7 @@ class ShortConv(Layer):
     conv_L_cache: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Lightning(Layer):
     """Lightning (linear) attention (MiniMax-Text-01, MiniMax-M1): one matrix a head."""
 
@@ -134,7 +137,7 @@ class Lightning(Layer):
     head_dim: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class Parallel(Layer):
     """One layer that keeps several caches side by side (Falcon-H1: Mamba-2 and attention)."""
 
