@@ -172,6 +172,7 @@ def svg(specs, rows=None, words="") -> str:
     text = vl_convert.vegalite_to_svg(_whole(specs, rows))
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]  # ids must differ between pictures on one page
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>p{mark}-", text)
+    text = re.sub(r' (?:role|aria-[a-z]+)="[^"]*"', "", text)  # one image with one name
     name = html.escape(words, quote=True)
     return text.replace("<svg ", f'<svg role="img" aria-label="{name}" style="max-width:100%;height:auto" ', 1)
 
@@ -291,18 +292,41 @@ def memory_bar_rows(parts, *, limit, unit="GiB", width=WIDTH, tiers=2):
 
 
 def _place_below(rows, per, limit, tiers):
-    """Give each label below the bar a tier. Labels of the left half run to the right of their stem, those of
-    the right half to the left; the label nearest the middle hangs highest, so no stem crosses a label."""
-    halves = ([r for r in reversed(rows) if r["middle"] <= limit / 2], [r for r in rows if r["middle"] > limit / 2])
-    for right, half in enumerate(halves):
-        placed = []
-        for row in half:
-            stem = row["middle"] * per
-            reach = stem - row["wide"] if right else stem + row["wide"]
-            under = [t for x, t in placed if (reach < x if right else reach > x)]
-            tier = min(max(under, default=-1) + 1, tiers - 1)
-            placed.append((stem, tier))
-            row |= {"tier_y": _BAR_TOP + _BAR_TALL + 6 + tier * _TIER, "right": bool(right)}
+    """Give each label below the bar a side and a tier, so that labels and stems stay clear of one another.
+
+    The first ``split`` labels run to the right of their stems, the leftmost lowest; the others to the left, the
+    rightmost lowest: no stem crosses a label of its own side. Of all splits the one with the fewest clashes is taken.
+    """
+    ways = [(split, down) for split in range(len(rows) + 1) for down in ((0, 0), (0, 1), (1, 0))]
+    hung = [_hang(rows, per, *way) for way in ways]
+    best = min(range(len(ways)), key=lambda i: _clashes(hung[i], per * limit, tiers))
+    for number, (row, (_, _, _, tier)) in enumerate(zip(rows, hung[best], strict=True)):
+        row |= {"tier_y": _BAR_TOP + _BAR_TALL + 6 + min(tier, tiers - 1) * _TIER, "right": number >= ways[best][0]}
+
+
+def _hang(rows, per, split, down):
+    """(left end, right end, stem, tier) of each label in pixels; ``down`` lowers the left and the right group."""
+    boxes = [None] * len(rows)
+    groups = ((range(split - 1, -1, -1), 1, down[0]), (range(split, len(rows)), -1, down[1]))
+    for numbers, side, lowest in groups:
+        for i in numbers:
+            stem, wide = rows[i]["middle"] * per, rows[i]["wide"] * side
+            left, right = sorted((stem, stem + wide))
+            own = [boxes[j] for j in numbers if boxes[j] is not None]
+            under = [tier for a, b, _, tier in own if left < b and a < right]
+            boxes[i] = (left, right, stem, max(under, default=lowest - 1) + 1)
+    return boxes
+
+
+def _clashes(boxes, width, tiers):
+    """How bad a placing is: labels that meet or are crossed by a stem, labels beyond the picture, tiers used."""
+    bad = sum(100 * (tier >= tiers) + 40 * (left < -4 or right > width + 12) + tier for left, right, _, tier in boxes)
+    for i, (left, right, stem, tier) in enumerate(boxes):
+        for a, b, other, beneath in boxes[i + 1:]:
+            meet = min(tier, tiers - 1) == min(beneath, tiers - 1) and left < b and a < right
+            crossed = beneath > tier and left < other < right or tier > beneath and a < stem < b
+            bad += 100 * meet + 60 * crossed
+    return bad
 
 
 def blocks(name="blocks", *, count, columns=20, cell=26):
@@ -379,6 +403,65 @@ def ranks_rows(items):
     items = sorted(items, key=lambda item: -item[1])
     return [{"slot": i, "name": n, "value": v, "figure": f, "colour": COLOURS.get(c, c)}
             for i, (n, v, f, c) in enumerate(items)]
+
+
+_STRIP, _HEADING, _STRIP_TALL = 66, 18, 32
+
+
+def strips(name="strips", *, count, limit, title, width=WIDTH, guess="guess"):
+    """``count`` stacked bars under one another on one axis from 0 to ``limit``, a heading over each.
+    A part is named in its bar where there is room, so let the heading name all. Rows: :func:`strips_rows`."""
+    high = count * _STRIP + 8
+    x = axis_x("start", title, (0, limit), axis=alt.Axis(orient="bottom", grid=False))
+    parts = alt.Chart(alt.NamedData(name))
+    bars = parts.mark_rect(stroke=_INK, strokeWidth=0.6, strokeOpacity=0.6).encode(
+        x=x, x2="end:Q", y=_pixels("y", high), y2="y2:Q", color=_own("colour"),
+        opacity=alt.Opacity("opacity:Q", scale=None), tooltip=["name:N", "figure:N"])
+    names = parts.transform_filter("datum.shown").mark_text().encode(
+        x=alt.X("middle:Q"), y=_pixels("my", high), text="name:N", color=_own("ink"))
+    heads = alt.Chart(alt.NamedData(name + "-heads")).mark_text(align="left", baseline="top", fontWeight="bold").encode(
+        x=alt.value(0), y=_pixels("y", high), text="text:N")
+    layers, base = [bars, names, heads], alt.Chart(alt.NamedData(guess))
+    layers.append(base.mark_rule(strokeDash=[5, 4], strokeWidth=2).encode(
+        x=alt.X("value:Q"), y=_pixels("y", high), y2="y2:Q"))
+    for side, want in (("left", "!datum.right"), ("right", "datum.right")):
+        layers.append(base.transform_filter(want).mark_text(
+            align=side, dx=5 if side == "left" else -5, fontStyle="italic", baseline="bottom").encode(
+                x=alt.X("value:Q"), y=_pixels("y2", high), text="label:N"))
+    return alt.layer(*layers).properties(width=width, height=high + 44)
+
+
+def strips_rows(items, *, limit, name="strips", width=WIDTH):
+    """Rows for :func:`strips`: ``items`` are (heading, start, parts), ``parts`` as in :func:`memory_bar_rows`;
+    a part whose figure is "pale" may or may not be there and is drawn so.
+
+    >>> rows = strips_rows([("one card", 0, [("weights", 15.0, "weights"), ("KV cache", 60, "kv")])], limit=80)
+    >>> [(row["name"], row["start"], row["end"], row["shown"]) for row in rows["strips"]]
+    [('weights', 0, 15.0, True), ('KV cache', 15.0, 75.0, True)]
+    """
+    per, out, heads = (width - 24) / limit, [], []
+    for number, (heading, start, parts) in enumerate(items):
+        top = number * _STRIP
+        heads.append({"text": heading, "y": top + 2})
+        for part, amount, meaning, *figure in parts:
+            end = min(max(start, start + amount), limit)
+            faint = meaning == "unused" or figure == ["pale"]
+            out.append({
+                "name": part, "figure": f"{amount:.2f} GiB", "start": start, "end": end, "middle": (start + end) / 2,
+                "y": top + _HEADING, "y2": top + _HEADING + _STRIP_TALL, "my": top + _HEADING + _STRIP_TALL / 2,
+                "colour": COLOURS[meaning], "opacity": 0.4 if faint else 1.0,
+                "ink": _INK if faint else ink_on(COLOURS[meaning]), "shown": (end - start) * per >= 6.6 * len(part) + 8})
+            start = end
+    return {name: out, name + "-heads": heads}
+
+
+def strips_guess(value, *, strip, limit, label="your guess"):
+    """The row of a guess over bar number ``strip`` of :func:`strips`, or none."""
+    if value is None:
+        return []
+    at = min(max(value, 0), limit)
+    top = strip * _STRIP + _HEADING
+    return [{"value": at, "label": label, "right": at > limit / 2, "y": top - 3, "y2": top + _STRIP_TALL + 15}]
 
 
 def guess_rule(name="guess", *, axis="x", field="value"):

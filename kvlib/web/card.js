@@ -7,7 +7,8 @@ function initialize({ model }) {
 }
 
 function askBox(model) {
-  const node = make("section", { className: "kv-predict" });
+  const node = make("div", { className: "kv-predict" });
+  node.setAttribute("role", "group");
   node.setAttribute("aria-label", "A question to answer first");
   const question = make("p", { className: "kv-ask" });
   const reply = make("div", { className: "kv-reply" });

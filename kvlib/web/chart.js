@@ -30,6 +30,7 @@ function picture(host, model) {
     const vegaEmbed = await vegaEmbedFor(model);
     const next = document.createElement("div");
     next.className = "kv-drawing";
+    next.setAttribute("aria-hidden", "true");  // the picture is one image, named by its description
     const full = structuredClone(spec);
     full.datasets = { ...(full.datasets ?? {}) };
     texts = {};
