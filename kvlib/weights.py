@@ -1,0 +1,169 @@
+"""The weights on one GPU: from a checkpoint's own files, else from its config, part by part.
+
+A quantization shrinks some parts only, and adds scales; tensor parallelism splits most parts, and copies some.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .engine import DTYPE_BYTES
+from .errors import ConfigError
+from .layers import FullAttention, LatentAttention
+from .model import Model
+from .parameters import EXPERTS, Parameters, parameters
+
+MAX_HEADER = 100 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How weights are stored: bits of a value, and a scale of ``scale_bits`` for each ``group`` values (0: per row).
+
+    ``parts`` names what is quantized: "matrices" (attention, states, MLP, experts) or "experts" alone.
+    """
+
+    name: str
+    bits: int
+    group: int = 0
+    scale_bits: int = 0
+    parts: str = "matrices"
+
+    @property
+    def bytes_per_value(self) -> float:
+        return (self.bits + (self.scale_bits / self.group if self.group else 0)) / 8
+
+
+QUANTIZATIONS = {
+    "fp8": Quantization("fp8", 8), "fp8 blocks": Quantization("fp8 blocks", 8, 128 * 128, 32),
+    "int8": Quantization("int8", 8), "int4": Quantization("int4", 4, 128, 20), "awq": Quantization("awq", 4, 128, 20),
+    "gptq": Quantization("gptq", 4, 128, 20), "mxfp4": Quantization("mxfp4", 4, 32, 8, "experts"),
+    "nvfp4": Quantization("nvfp4", 4, 16, 8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Bytes on one GPU. ``kind`` is "measured" (the checkpoint's files) or "computed" (its config)."""
+
+    bytes: int
+    kind: str
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def quantization_of(model: Model) -> Quantization | None:
+    """The quantization a config declares; None for plain 16-bit weights. ConfigError where it is not known."""
+    declared = model.config.get("quantization_config") or (model.config.get("text_config") or {}).get("quantization_config")
+    if not isinstance(declared, Mapping):
+        beside = model.config.get("_hf_quant_config")
+        declared = beside.get("quantization") if isinstance(beside, Mapping) else None
+        if not isinstance(declared, Mapping):
+            return None
+    method = str(declared.get("quant_method") or "modelopt").lower()
+    algorithm = str(declared.get("quant_algo") or "").lower()
+    if method == "fp8" or algorithm == "fp8":
+        return QUANTIZATIONS["fp8 blocks" if declared.get("weight_block_size") else "fp8"]
+    if method in ("awq", "gptq"):
+        group = declared.get("group_size") or 128
+        return Quantization(method, declared.get("bits") or 4, group if group > 0 else 0, 20)
+    if method == "mxfp4" or algorithm == "mxfp4":
+        return QUANTIZATIONS["mxfp4"]
+    if algorithm == "nvfp4":
+        return QUANTIZATIONS["nvfp4"]
+    if method == "compressed-tensors":
+        for group in (declared.get("config_groups") or {}).values():
+            weights = group.get("weights") if isinstance(group, Mapping) else None
+            if isinstance(weights, Mapping) and isinstance(weights.get("num_bits"), int):
+                size = weights.get("group_size") or 0
+                experts = bool(parameters(model).experts) and declared.get("ignore") is not None
+                return Quantization(f"{weights['num_bits']}-bit", weights["num_bits"], max(size, 0), 16 if size else 0,
+                                    "experts" if experts else "matrices")
+    raise ConfigError(f"{model.name}: how its weights are stored ({method} {algorithm}) is not known here; type the "
+                      "weights from its \"Model loading took\" line", field="quantization_config", found=method)
+
+
+def weights_per_gpu(model: Model, *, dtype: str = "auto", quantization: str | None = None,
+                    tensor_parallel_size: int = 1, pipeline_parallel_size: int = 1, draft: bool = False) -> Weights:
+    """The weights of one GPU computed from a config, in bytes.
+
+    ``quantization`` is a name of ``QUANTIZATIONS``, "none", or None for what the config declares. With pipeline
+    stages the layers are taken as evenly spread.
+
+    >>> from kvlib import load_model
+    >>> round(weights_per_gpu(load_model("Qwen3-8B")).bytes / 2**30, 2)      # a launch printed 15.27
+    15.26
+    """
+    if quantization is not None and quantization != "none" and quantization not in QUANTIZATIONS:
+        raise ConfigError(f"weights stored as {quantization!r} are not known; use one of {', '.join(QUANTIZATIONS)} or "
+                          "none", field="quantization", found=quantization)
+    stored = quantization_of(model) if quantization is None else QUANTIZATIONS.get(quantization)
+    counted, width = parameters(model), DTYPE_BYTES.get(model.dtype if dtype == "auto" else dtype, 2)
+    tp, pp = tensor_parallel_size, pipeline_parallel_size
+    copied = _copied(model, tp)
+    small = (counted.experts if stored and stored.parts == "experts" else counted.matrices) if stored else 0
+    large = counted.total - small + (counted.draft if draft else 0)
+    split = large - copied - counted.norms
+    total = (split / tp + copied + counted.norms) * width + (small / tp * stored.bytes_per_value if stored else 0)
+    notes = list(counted.notes)
+    if copied:
+        notes.append(f"{copied:,} parameters stand on every GPU whole")
+    return Weights(round(total / pp), "computed", _words(counted, stored, width, tp, pp), tuple(notes))
+
+
+def _words(counted: Parameters, stored: Quantization | None, width: int, tp: int, pp: int) -> str:
+    text = f"{counted.total:,} parameters of the config × {width} B" if stored is None else \
+        f"{counted.total:,} parameters of the config, {stored.parts} in {stored.name}"
+    return text + (f" ÷ {tp * pp} GPUs" if tp * pp > 1 else "")
+
+
+def _copied(model: Model, tp: int) -> int:
+    """Parameters that tensor parallelism does not split: a latent layer's compressions, a router, spare KV heads."""
+    if tp == 1:
+        return 0
+    text = model.config.get("text_config") or model.config
+    hidden, total = model.hidden_size or 0, 0
+    experts = next((text[key] for key in EXPERTS if isinstance(text.get(key), int)), 0)
+    for layer in model.layers:
+        if isinstance(layer, LatentAttention):
+            total += hidden * (layer.kv_lora_rank + layer.qk_rope_head_dim + (text.get("q_lora_rank") or 0))
+        elif isinstance(layer, FullAttention) and tp > layer.num_kv_heads:
+            spare = layer.num_kv_heads * (layer.head_dim + layer.v_head_dim) * hidden
+            total += round(spare * (1 / layer.num_kv_heads - 1 / tp))
+    return total + experts * hidden * len(model.layers)
+
+
+def checkpoint_bytes(folder: str | os.PathLike) -> Weights | None:
+    """The bytes of a checkpoint folder's ``*.safetensors``, from their headers or index; None where there are none.
+
+    This is what stands on disk: MTP layers and a tied head that is stored all the same are in it.
+    """
+    folder = Path(folder)
+    files = sorted(folder.glob("*.safetensors"))
+    sizes = [size for file in files if (size := _header_bytes(file)) is not None]
+    if sizes and len(sizes) == len(files):
+        return Weights(sum(sizes), "measured", f"headers of {len(files)} safetensors files")
+    index = folder / "model.safetensors.index.json"
+    try:
+        total = json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Weights(int(total), "measured", index.name) if isinstance(total, (int, float)) and 0 < total < 1 << 60 else None
+
+
+def _header_bytes(file: Path) -> int | None:
+    """Bytes of the tensors that a safetensors header lists; None where it cannot be read."""
+    try:
+        with open(file, "rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 2 <= length <= MAX_HEADER:
+                return None
+            header = json.loads(stream.read(length))
+        ends = [entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"]
+        return sum(end - start for start, end in ends)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
