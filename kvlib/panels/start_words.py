@@ -1,0 +1,125 @@
+"""What the *your turn* cells of the first notebook say: before a launch a range, after one a comparison with the log."""
+
+from __future__ import annotations
+
+import math
+
+from kvlib.capacity import Sizing
+from kvlib.errors import SizingError
+from kvlib.memory import Band, MemoryBudget
+from kvlib.tables import Col, Html, Table, code, html, mark, number, strong, table
+from kvlib.units import GiB
+
+TERMS = {
+    "peak_activation_bytes": "the peak of a forward pass",
+    "non_torch_bytes": "memory outside PyTorch",
+    "cuda_graph_bytes": "CUDA graphs",
+}
+FIGURES = {
+    "available": "GiB for the cache", "kv_cache_tokens": "tokens in the cache", "max_concurrency": "requests at once",
+    "needed": "GiB one request needs", "estimated_max_model_len": "longest length that passes",
+}
+
+UNCHECKED = Html("Not checked: kernels, graph capture, and what other programs hold.")
+
+
+class Words(Html):
+    """Sentences that a notebook shows as HTML."""
+
+    def _repr_html_(self):
+        return str(self)
+
+    def __repr__(self):
+        import html as _html
+        import re
+        return _html.unescape(re.sub(r"<[^>]+>", "", self.replace("</p><p>", "\n")))
+
+
+def before_launch(low: Sizing, typical: Sizing, high: Sizing, memory: MemoryBudget, tokens_each: int) -> Words:
+    """A verdict, a range, and the one figure that would settle it.
+
+    ``low``, ``typical`` and ``high`` are what :func:`kvlib.size_range` gives for ``memory``; ``tokens_each`` is the
+    length of a reader's own requests, in tokens.
+    """
+    card = typical.plan.setup.gpu.name if typical.plan.setup.gpu else "a card of 80 GiB"
+    length = f"{typical.max_model_len:,} tokens"
+    where = html("{} on one {}, requests of up to {}", typical.model.name, card, length)
+    if not high.fits:
+        more = Html("")
+        if high.estimated_max_model_len and high.outcome == "max_model_len":
+            longest = _span(low.estimated_max_model_len, high.estimated_max_model_len)
+            more = html(" Of that memory, {} would pass.", strong(f"about {longest} tokens a request"))
+        return Words(html("<p>{}: {}: {}.{}</p>", where, strong("fails vLLM's memory checks"), high.refusal.message, more))
+    if low.fits:
+        verdict = html("{}.", strong("passes vLLM's memory checks"))
+    else:
+        verdict = html("{}: it passes if {} take at most {} GiB together; assumed are {} GiB.", strong("too close to call"),
+                       _and([TERMS[name] for name in _bands(memory)]), f"{_break_even(typical, memory):.1f}",
+                       _ends(*(sum(getattr(band, end) for band in _bands(memory).values()) for end in ("low", "high"))))
+    return Words(html("<p>{}: {} The cache holds {}: {} of these at once in the worst case, {}.</p><p>{}</p>", where, verdict,
+                      strong(f"about {_span(low.kv_cache_tokens, high.kv_cache_tokens)} tokens"),
+                      _span(low.max_concurrency, high.max_concurrency), _everyday(low, high, tokens_each), Html(" ".join((_settles(memory), UNCHECKED)))))
+
+
+def log_table(explained) -> Table | Words:
+    """What :func:`kvlib.explain` found in a log, as a table: each figure as printed and as recomputed."""
+    if not explained.lines:
+        return Words(html("<p>No figure of the cache was found in this text. Two lines are enough: {} and {}.</p>",
+                          code("Available KV cache memory: …"), code("GPU KV cache size: …, Maximum concurrency …")))
+    rows = [{"figure": FIGURES.get(line.name, line.name.replace("_", " ")), "printed": mark(number(line.printed), "measured"),
+             "recomputed": line.recomputed, "verdict": strong(line.verdict), "why": line.reason} for line in explained.lines]
+    columns = [Col(key, fmt="text") for key in ("figure", "printed", "recomputed", "verdict", "why")]
+    return table(rows, columns, caption=f"All in all: {explained.verdict}", footer=" ".join(f"{note}." for note in explained.notes))
+
+
+def _everyday(low: Sizing, high: Sizing, tokens: int) -> Html:
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        raise SizingError(f"tokens_each is {tokens!r}; it must be a whole number of at least 1")
+    if tokens > high.max_model_len:
+        return html("none of {} tokens, which is more than the longest allowed", f"{tokens:,}")
+    fit = [sizing.num_gpu_blocks / sizing.plan.blocks_per_request(tokens) for sizing in (low, high)]
+    return html("{} if each takes {} tokens", strong(_span(*fit)), f"{tokens:,}")
+
+
+def _bands(memory: MemoryBudget) -> dict[str, Band]:
+    return {name: getattr(memory, name) for name in TERMS if isinstance(getattr(memory, name), Band)}
+
+
+def _break_even(typical: Sizing, memory: MemoryBudget) -> float:
+    """GiB that the assumed terms may take together before one request of the longest length no longer fits."""
+    return (sum(band.typical for band in _bands(memory).values()) + typical.headroom_bytes) / GiB
+
+
+def _settles(memory: MemoryBudget) -> Html:
+    bands = _bands(memory)
+    if not bands:
+        return Html("")
+    widest = max(bands, key=lambda name: bands[name].high - bands[name].low)
+    return html("It is a range because nobody has measured this set-up: chiefly {}, {}. One launch settles it: read {} in its log "
+                "and use the cell for a log.", TERMS[widest],
+                mark(f"{_ends(bands[widest].low, bands[widest].high)} GiB", "assumed"), code("Available KV cache memory"))
+
+
+def _ends(low: int, high: int) -> str:
+    return f"{low / GiB:.1f} to {high / GiB:.1f}"
+
+
+def _span(low: float, high: float) -> str:
+    """Two ends with two significant figures, as befits what is assumed; the range is never drawn narrower.
+
+    >>> _span(19_856, 43_520), _span(2.42, 5.31), _span(1.0, 1.0)
+    ('19,000 to 44,000', '2.4 to 5.4', '1.0')
+    """
+    ends = [_two_figures(low, math.floor), _two_figures(high, math.ceil)]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def _two_figures(value: float, away) -> str:
+    if 0 < value < 10:
+        return f"{away(value * 10) / 10:.1f}"
+    unit = 10 ** max(0, len(str(int(value))) - 2)
+    return f"{away(value / unit) * unit:,}"
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
