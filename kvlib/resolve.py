@@ -262,7 +262,7 @@ def _attention(model: Model, engine: Engine, gpu, model_dtype: str, take) -> tup
         name = take("attention_backend", "FLASH_ATTN_4", f"FLASH_ATTN's kernel for head_dim 256 on a {gpu.name}")
     _check_cache_dtype(engine, model, name, cache_dtype, fp8, sparse)
     backend = BACKENDS[name]
-    if engine.block_size is not None and engine.block_size % backend.kernel_block:
+    if engine.block_size is not None and engine.block_size % backend.kernel_block and not model.has_state:
         raise EngineError(f"block_size is {engine.block_size}; {name} takes multiples of {backend.kernel_block}",
                           flag="block_size", found=engine.block_size,
                           expected=f"a multiple of {backend.kernel_block}")

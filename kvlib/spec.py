@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from .engine import DTYPE_BYTES, PER_TOKEN_HEAD_DTYPES, Engine
+from .errors import EngineError
 from .layers import (ChunkedLocal, FullAttention, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning, Mamba1,
                      Mamba2, ShortConv, SlidingWindow)
 from .model import Model
@@ -179,7 +180,11 @@ def block_size_tokens(model: Model, engine: Engine, setup: Setup) -> int:
         granularity = math.lcm(granularity, GDN_CHECKPOINT_TOKENS)
     per_token = attention_bytes_per_token(model.attention, setup.cache_dtype, engine.tensor_parallel_size)
     largest = max(state_bytes(part, model, engine, setup) for part in states)
-    return max(configured, granularity * cdiv(largest, granularity * per_token))
+    aligned = max(configured, granularity * cdiv(largest, granularity * per_token))
+    if aligned % setup.backend.kernel_block:
+        raise EngineError(f"block_size {engine.block_size} aligns to blocks of {aligned:,} tokens, and {setup.backend_name} "
+                          f"takes multiples of {setup.backend.kernel_block}", flag="block_size", found=engine.block_size)
+    return aligned
 
 
 def specs_of(layer: Layer, model: Model, engine: Engine, setup: Setup, block_size: int) -> tuple[Spec, ...]:
