@@ -53,7 +53,6 @@ import os
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-import anywidget
 import traitlets as T
 
 from kvlib import tables
@@ -61,7 +60,7 @@ from kvlib.errors import SizingError
 from kvlib.inputs import (
     Choice, Fraction, Input, InputError, Number, PowerOfTwo, Rows, TextBox, Toggle, read_number,
 )
-from kvlib.live import clean_rows, packed, spec_of, vega_reference, web
+from kvlib.live import Heard, clean_rows, packed, spec_of, vega_reference, web
 from kvlib.tables import Col, Html, Table, code, esc, gib, html, mark, size, steps_table, strong, table
 
 __all__ = [
@@ -87,7 +86,7 @@ class View:
     chart: object = None           # replaces the panel's chart(s) for this state
 
 
-class Card(anywidget.AnyWidget):
+class Card(Heard):
     """The browser's half of a panel. ``raw`` holds what stands in the boxes; the rest is shown."""
 
     _esm = web("chart.js", "fields.js", "card.js")

@@ -14,6 +14,7 @@ import functools
 import math
 import os
 import sys
+import uuid
 from pathlib import Path
 
 import anywidget
@@ -144,7 +145,17 @@ def _plain(value):
     return value if isinstance(value, (int, bool)) else str(value)
 
 
-class LiveChart(anywidget.AnyWidget):
+class Heard(anywidget.AnyWidget):
+    """A widget that tells its script its own id, with which the script keeps it listening."""
+
+    me = T.Unicode().tag(sync=True)
+
+    def __init__(self, **kwargs):
+        me = uuid.uuid4().hex
+        super().__init__(model_id=me, me=me, **kwargs)
+
+
+class LiveChart(Heard):
     """One picture. ``rows`` maps the names in ``alt.NamedData`` to lists of dicts or DataFrames;
     ``description`` states the current figures for readers who do not see the picture."""
 

@@ -1,5 +1,6 @@
 // The card of a panel: question, answer, inputs, pictures, table, key. Python decides, this only shows.
 function initialize({ model }) {
+  keepListening(model).catch(() => {});
   // Values that Python sets arrive as a patch, so that they never overwrite a newer edit of the reader.
   model.on("change:patch", () => {
     model.set("raw", { ...model.get("raw"), ...(model.get("patch").values ?? {}) });

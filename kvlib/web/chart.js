@@ -1,6 +1,16 @@
 // Draws one Vega-Lite picture and afterwards takes only rows. Shared by LiveChart and by panels.
 const page = (globalThis.kvlibPage ??= { waiting: [] });
 
+// anywidget stops listening to the kernel for good when a widget's script is not ready within two seconds, and
+// only says so in the console: on a busy machine a panel would be drawn and then never move. So once we are
+// here the widget listens by itself. Where the parts are named otherwise, all stays as it was.
+async function keepListening(model) {
+  const own = await model.widget_manager?.get_model(model.get("me"));
+  const plain = own && Object.getPrototypeOf(Object.getPrototypeOf(own))?._handle_comm_msg;
+  if (!plain || typeof own.comm?.on_msg !== "function") return;
+  own.comm.on_msg((message) => plain.call(own, message));
+}
+
 // The Vega bundle comes with a widget of its own; whoever draws waits for it.
 async function vegaEmbedFor(model) {
   const ref = model.get("vega");

@@ -19,4 +19,5 @@ function render({ model, el }) {
     shown.close();
   };
 }
-export default { render };
+function initialize({ model }) { keepListening(model).catch(() => {}); }
+export default { initialize, render };
