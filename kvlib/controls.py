@@ -44,6 +44,10 @@ A panel is a class: inputs, a picture without data, and ``compute``. The example
 * Making the same class again returns the same panel, so what was typed survives re-running the cell;
   a fresh kernel starts from the defaults. ``panel.set(max_model_len=8192)`` does what typing does,
   ``panel.values`` and ``panel.view`` are the last good state and its view.
+* Beside panels: ``charts.static(chart, alt="...")`` shows a finished Altair chart as a picture with words, and
+  ``table(rows, [Col("model"), Col("bytes", fmt="bytes"), Col("x", "concurrency", ".2f")], caption=...,
+  footer=reproduced(7, 7))`` a table; both as the last line of a cell.
+* A slider of a thousand stops is dull under the arrow keys: choose ``step`` so that twenty presses cross it.
 * Keep texts short: the answer one or two lines, the picture at most ``charts.WIDTH`` wide.
 '''
 

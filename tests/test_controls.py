@@ -320,3 +320,12 @@ def test_sizing_errors_are_shown_as_they_are():
     panel = Refuses()
     assert panel.card.error == "hidden_size: found <x>, expected a whole number."
     assert "&lt;x&gt;" in panel.fallback()
+
+
+def test_the_example_of_the_guide_runs():
+    import textwrap
+    lines = textwrap.dedent(controls.__doc__.split("complete::")[1].split("* Inputs:")[0]).strip().splitlines()
+    assert len(lines) <= 34
+    space = {}
+    exec("\n".join(lines), space)
+    assert "16.64" in space["Fit"]().card.answer
