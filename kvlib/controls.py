@@ -102,6 +102,7 @@ class Card(Heard):
     key = T.Unicode().tag(sync=True)
     raw = T.Dict().tag(sync=True)
     patch = T.Dict().tag(sync=True)
+    seen = T.Int().tag(sync=True)        # the newest patch in ``raw`` when the browser sent it
     specs = T.List().tag(sync=True)
     rows = T.Dict().tag(sync=True, to_json=packed)
     descriptions = T.List().tag(sync=True)
@@ -240,6 +241,7 @@ class Panel(T.HasTraits):
         self._problem = ""
         self._fault, self._bad, self._specs = "", [], None
         self._patches, self._telling = 0, False
+        self._told = []     # (number, values) of the patches that the browser may not have seen yet
         self._refresh()
 
     # -- what authors write ----------------------------------------------------------------
@@ -299,6 +301,7 @@ class Panel(T.HasTraits):
             self._card = Card(
                 vega=vega_reference() if self.specs else "", title=self.title, key=str(self._key()),
                 fields=[i.describe() for i in self._inputs.values()], raw=dict(self.raw), **self._shown())
+            self._heard, self._told = dict(self.raw), []
             self._card.observe(self._heard_edit, "raw")
             self._card.on_msg(self._heard_button)
         return self._card
@@ -321,6 +324,11 @@ class Panel(T.HasTraits):
     def _heard_edit(self, change):
         if self._telling:
             return
+        # What Python put into the boxes comes back with the next edit; it is no edit of the reader.
+        for number, values in self._told:
+            if number <= self._card.seen:
+                self._heard |= values
+        self._told = [each for each in self._told if each[0] > self._card.seen]
         changed = {n: v for n, v in change["new"].items() if n in self._inputs and v != self._heard.get(n)}
         self._heard = dict(change["new"])
         if changed:
@@ -398,6 +406,7 @@ class Panel(T.HasTraits):
                 self._card.raw = dict(self.raw)
                 if patch:
                     self._patches += 1
+                    self._told.append((self._patches, dict(patch)))
                     self._card.patch = {"number": self._patches, "values": patch}
         finally:
             self._telling = False

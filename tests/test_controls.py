@@ -20,8 +20,8 @@ def fresh_kernel():
 
 
 def types(panel, **texts):
-    """The message a browser sends when these boxes change."""
-    panel.card.set_state({"raw": dict(panel.card.raw) | texts})
+    """The message a browser sends when these boxes change; it has seen what Python put into the others."""
+    panel.card.set_state({"raw": dict(panel.card.raw) | texts, "seen": panel.card.patch.get("number", 0)})
 
 
 # -- inputs -----------------------------------------------------------------------------------
@@ -147,6 +147,45 @@ def test_what_follows_another_input_travels_as_a_patch():
     assert panel.values.total_gib == 22.0 and panel.values.gpu_memory_utilization == 0.95
     types(panel, total_gib="30")
     assert panel.values.total_gib == 30.0
+
+
+class Twins(Panel):
+    """Two boxes; each move of one is written down."""
+
+    name = "test-twins"
+    inputs = (Number("a", 1, min=0, max=9), Number("b", 1, min=0, max=9))
+
+    def follow(self, name, s):
+        self.moves = [*getattr(self, "moves", []), name]
+        return {"b": s.a} if name == "a" else None
+
+    def compute(self, s):
+        return View(answer=f"{s.a} {s.b}")
+
+
+def test_what_python_put_into_a_box_is_no_edit_when_it_comes_back():
+    panel = Twins()
+    types(panel, a="2")
+    types(panel, a="3")
+    assert panel.moves == ["a", "a"] and panel.view.answer == "3 3"
+    panel.reset()
+    types(panel, a="4")
+    assert panel.moves == ["a", "a", "a"] and panel.view.answer == "4 4"
+
+
+def test_the_value_from_before_a_reset_can_be_chosen_again():
+    panel = Twins()
+    types(panel, a="2")
+    panel.reset()
+    types(panel, a="2")
+    assert panel.view.answer == "2 2"
+
+
+def test_a_panel_set_before_it_is_shown_does_not_take_that_for_an_edit():
+    panel = Twins()
+    panel.set(a=5)
+    types(panel, b="6")
+    assert panel.moves == ["a", "b"] and panel.view.answer == "5 6"
 
 
 def test_rows_can_be_changed_added_and_removed():

@@ -87,6 +87,7 @@ function render({ model, el }) {
   const fields = {};
   const send = (name) => (raw) => {
     model.set("raw", { ...model.get("raw"), [name]: raw });
+    model.set("seen", model.get("patch").number ?? 0);
     model.save_changes();
   };
   for (const field of model.get("fields")) {
@@ -153,10 +154,12 @@ function render({ model, el }) {
     card.kvWidth = width;
   });
   for (const node of [card, ...held]) sizes.observe(node);
-  // JupyterLab takes the arrow keys before a slider sees them, unless the element asks it not to.
+  // JupyterLab takes the arrow keys before an input sees them, unless the element asks it not to.
   const keys = (event) => {
     if (!card.contains(event.target)) return;
-    card.toggleAttribute("data-lm-suppress-shortcuts", !(event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter")));
+    const ours = !(event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter"));
+    // Asked of the card and of the very element: Lab looks at that one first, and takes a menu's or a button's arrows.
+    for (const node of [card, event.target]) node.toggleAttribute("data-lm-suppress-shortcuts", ours);
   };
   window.addEventListener("keydown", keys, true);
 
