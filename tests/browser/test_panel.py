@@ -178,6 +178,23 @@ def test_every_kind_of_input_in_the_dark_and_on_a_phone(opened, fit, page):
     look_in_the_dark(opened, fit, page)
 
 
+def test_menus_and_buttons_move_by_arrow_keys(opened, page):
+    card = Card(opened.output(2))
+    expect(card.answer).to_contain_text("93.63 GiB")
+    card.box("GPU").focus()
+    page.keyboard.press("ArrowDown")
+    expect(card.box("GPU")).to_have_value("H100 80GB")
+    expect(card.box("GPU memory")).to_have_value("79.10")
+    card.root.get_by_label("auto").focus()
+    page.keyboard.press("ArrowRight")
+    expect(card.root.get_by_label("fp8")).to_be_checked()
+    page.keyboard.press("ArrowUp")
+    expect(card.root.get_by_label("auto")).to_be_checked()
+    card.root.get_by_label("No CUDA graphs").focus()
+    page.keyboard.press("Space")
+    expect(card.root.get_by_label("No CUDA graphs")).to_be_checked()
+
+
 def test_after_a_reload_the_newest_state_is_there(opened, fit, page):
     fit.box("Context length").fill("5000")
     fit.box("Context length").press("Enter")
