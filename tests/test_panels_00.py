@@ -84,7 +84,8 @@ def test_beyond_the_models_own_maximum_vllm_refuses(panel):
     panel.set(max_model_len=65_536)
     assert panel.error == "", "the figures are shown, with what vLLM says first"
     text = panel.plain()
-    assert "vLLM refuses 65,536: Qwen3-8B was made for 40,960." in text
+    assert "vLLM refuses 65,536 tokens" in text and "own maximum is 40,960" in panel.view.note
+    assert "Unstretched, vLLM prints an error that names max_model_len." in text
     assert "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in panel.view.note and "--hf-overrides" in panel.view.note
     assert {row["colour"] for row in drawn(panel, top=True)[0]} == {"#D55E00", "#999999"}
     assert any("VLLM_ALLOW_LONG_MAX_MODEL_LEN" in note for note in own(65_536).notes), "kvlib says so too"

@@ -32,8 +32,8 @@ AVAILABLE = running_example().available_bytes
 def launch(max_model_len: int):
     """The GB10 launch with another ``max_model_len`` (tokens): the same pool, so the same available bytes.
 
-    >>> launch(8_192).log_lines()[-1]
-    'GPU KV cache size: 681,600 tokens, Maximum concurrency for 8,192 tokens per request: 83.20x'
+    >>> launch(8_192).num_gpu_blocks, f"{launch(8_192).max_concurrency:.2f}"
+    (42600, '83.20')
     """
     return size(MODEL, Engine(vllm_version="0.28", max_model_len=max_model_len),
                 available_bytes=AVAILABLE)
@@ -73,9 +73,9 @@ class FirstLine(Panel):
         refused, served = s.max_model_len > LIMIT, s.max_model_len >= EACH
         full = f"{found.max_concurrency:.2f}"
         many = f"{everyday.max_concurrency:.0f}"
-        upper = f"All as long as allowed: {full} requests of {s.max_model_len:,} tokens"
-        lower = f"All of {EACH:,} tokens: about {many} requests" if served else \
-            f"Requests of {EACH:,} tokens: turned away, longer than {s.max_model_len:,}"
+        upper = f"Worst case: {full} requests of {s.max_model_len:,} tokens"
+        lower = f"Everyday: about {many} requests of {EACH:,} tokens" if served else \
+            f"Everyday: {EACH:,} tokens are turned away, limit {s.max_model_len:,}"
         rows = {
             "requests": [*_pool(found, s.max_model_len, 0, "refused" if refused else "kv", numbered=True),
                          *_pool(everyday, EACH, _POOL + _GAP, "kv" if served else "unused")],
@@ -142,8 +142,8 @@ def _guess(guess, found) -> list[dict]:
 
 def _answer(length: int, full: str, many: str) -> Html:
     if length > LIMIT:
-        return html("vLLM refuses {}: Qwen3-8B was made for {}. Stretched on purpose, {} requests would fit in the worst case.",
-                    f"{length:,}", f"{LIMIT:,}", strong(full))
+        return html("vLLM refuses {} tokens; stretched on purpose, {} requests would fit in the worst case.",
+                    f"{length:,}", strong(full))
     if length < EACH:
         return html("{} requests of {} tokens fit at once in the worst case; one of {} tokens is turned away.",
                     strong(full), f"{length:,}", f"{EACH:,}")
@@ -154,11 +154,10 @@ def _answer(length: int, full: str, many: str) -> Html:
 def _lines(found, refused: bool):
     measured = catalog.log_text("qwen3-8b-gb10").splitlines()[-1]
     ours = found.log_lines()[-1]
-    rows = [("stretched, it would print" if refused else "vLLM would print", _line(ours)),
+    rows = [("Stretched, it would print" if refused else "vLLM would print", _line(ours)),
             (mark("The GB10 printed", "measured"), _line(measured))]
-    if refused:
-        rows.insert(0, ("vLLM would print", "an error that names max_model_len, and no line about the cache"))
-    said = "The same to the last digit." if ours == measured else \
+    said = "Unstretched, vLLM prints an error that names max_model_len." if refused else \
+        "The same to the last digit." if ours == measured else \
         f"It ran at {LIMIT:,} tokens a request: the same pool, another division."
     return table([{"from": who, "line": line} for who, line in rows],
                  [Col("from", "From", fmt="text"), Col("line", "The line in the log", fmt="text")],
@@ -170,9 +169,9 @@ def _line(text: str) -> Html:
 
 
 def _two(found, everyday, served: bool):
-    rows = [_row("as long as allowed", found)]
+    rows = [_row("worst case", found)]
     if served:
-        rows.append(_row("your everyday request, say", everyday))
+        rows.append(_row("everyday, say", everyday))
     return table(rows, [Col("request", "Request", fmt="text"), Col("tokens", "Tokens"), Col("bytes", "Cache it takes"),
                         Col("blocks", "Blocks of 16 tokens"), Col("fit", "Fit at once", ".2f")])
 
@@ -184,8 +183,7 @@ def _row(name: str, sizing) -> dict:
 
 def _note(found, refused: bool) -> Html:
     if refused:
-        return html("Above {} vLLM stops before it looks at memory, unless the positions are stretched (YaRN in {}, for Qwen3 "
-                    "up to 131,072) or {} is set, which may spoil the answers.",
-                    f"{LIMIT:,}", code("--hf-overrides"), code("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"))
+        return html("Qwen3-8B's own maximum is {}. Above it vLLM stops at once, unless YaRN stretches it ({}) or {} lets it pass, "
+                    "at the answers' risk.", f"{LIMIT:,}", code("--hf-overrides"), code("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"))
     return html("Both pictures are one pool: {} left for the cache, {} blocks of 16 tokens, {} tokens. One strip is one request "
                 "(it may run on in the next line); grey is left over.", mark("93.61 GiB", "measured"), f"{found.num_gpu_blocks:,}", f"{_pool_tokens(found):,}")
