@@ -42,7 +42,7 @@ def test_work_is_counted_as_decoding_does_it(prompt, new):
         without, with_cache, seen = without + length, with_cache + length - seen, length
     assert [row["value"] for row in panel.view.rows["bars"]] == [without, with_cache]
     dark = [cell for cell in panel.view.rows["cells"] if cell["colour"] == "currentColor"]
-    assert len(dark) == without + with_cache, "one dark square for each token run"
+    assert len(dark) == without + with_cache, "one large square for each token run"
     green = len(panel.view.rows["cells"]) - len(dark)
     assert green == sum(prompt + k for k in range(new - 1)), "one green square for each token read"
     assert f"{without} tokens run through the model without a cache, {with_cache} with one" in words(panel)

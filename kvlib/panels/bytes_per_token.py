@@ -73,9 +73,9 @@ class DecodeWork(Panel):
                         strong(f"{cached}")),
             rows={"cells": cells, "words": words, "lines": lines, "guess": charts.guess_rows(self.guess),
                   "bars": [{"side": self.sides[0], "value": total}, {"side": self.sides[1], "value": cached}]},
-            note=html("Dark: run through all layers in this step; the number to the right counts them. Green: keys and "
-                      "values read from the cache. What it takes in return: memory, {} of it in Qwen3-8B after the "
-                      "last step, and more with every token.", strong(gib(kept * price("Qwen3-8B")))),
+            note=html("Large squares: run through all layers in this step; the number counts them. Small and green: keys "
+                      "and values read from the cache. What it takes in return: memory, {} of it in Qwen3-8B after "
+                      "the last step, and more with every token.", strong(gib(kept * price("Qwen3-8B")))),
             table=table([{"step": k + 1, "without": a, "with": b, "kept": a} for k, (a, b, _) in enumerate(steps)],
                         [Col("step"), Col("without", "run without a cache", unit="tokens"),
                          Col("with", "run with one", unit="tokens"),
