@@ -100,9 +100,10 @@ class Card(Heard):
     title = T.Unicode().tag(sync=True)
     fields = T.List().tag(sync=True)
     key = T.Unicode().tag(sync=True)
-    raw = T.Dict().tag(sync=True)
+    # Not echoed: an echo that comes after a patch would put the old values back into the boxes.
+    raw = T.Dict().tag(sync=True, echo_update=False)
     patch = T.Dict().tag(sync=True)
-    seen = T.Int().tag(sync=True)        # the newest patch in ``raw`` when the browser sent it
+    seen = T.Int().tag(sync=True, echo_update=False)   # the newest patch in ``raw`` when the browser sent it
     specs = T.List().tag(sync=True)
     rows = T.Dict().tag(sync=True, to_json=packed)
     descriptions = T.List().tag(sync=True)

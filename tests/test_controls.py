@@ -90,6 +90,7 @@ def test_one_step_is_one_message_with_what_changed(monkeypatch):
     updates = [m["state"] for m in sent if m["method"] == "update"]
     assert len(updates) == 1
     assert set(updates[0]) == {"answer", "rows", "table", "descriptions"}, "no spec, and never raw back to a reader who types"
+    assert [m for m in sent if m["method"] != "update"] == [], "nor an echo of it, which may come after newer values"
 
 
 @pytest.mark.parametrize("text", ["abc", "-5", "", "1e999", "99999999999"])
