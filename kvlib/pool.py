@@ -113,11 +113,12 @@ def _buckets(model: Model, engine: Engine, setup: Setup, block: int) -> dict[Spe
 
 
 def _kept_in_full(buckets: dict[Spec, list[int]]) -> dict[Spec, list[int]]:
-    if not any(spec.kind == "full" for spec in buckets):
+    block_size = next((spec.block_size for spec in buckets if spec.kind == "full"), None)
+    if block_size is None:
         return buckets
     merged: dict[Spec, list[int]] = {}
     for spec, indices in buckets.items():
-        merged.setdefault(as_full(spec), []).extend(indices)
+        merged.setdefault(as_full(spec, block_size), []).extend(indices)
     return merged
 
 

@@ -281,7 +281,8 @@ def _check_cache_dtype(engine: Engine, model: Model, backend: str, cache_dtype: 
             refuse(f"only TRITON_ATTN keeps scales for each token and head, not {backend}")
         if any(isinstance(part, FullAttention) and part.head_dim != part.v_head_dim for part in model.buckets):
             refuse(f"it needs keys and values of one width, and those of {model.name} differ")
-    if sparse and engine.decode_context_parallel_size > 1 and cache_dtype != "fp8_ds_mla":
+    if (sparse and engine.decode_context_parallel_size > 1 and cache_dtype != "fp8_ds_mla"
+            and engine.version.has("sparse_dcp_wants_fp8")):
         refuse("with decode_context_parallel_size above 1 a sparse indexer needs fp8_ds_mla")
 
 

@@ -99,10 +99,12 @@ def indexer_bytes_per_token(index_head_dim: int) -> int:
     return index_head_dim + index_head_dim // INDEXER_SCALE_WIDTH * INDEXER_SCALE_BYTES
 
 
-def state_shapes(layer: Layer, tp: int = 1, num_speculative_tokens: int = 0) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def state_shapes(layer: Layer, tp: int = 1, num_speculative_tokens: int = 0,
+                 draft_rows: bool = True) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """The state tensors of one layer on one GPU: ``("conv" | "ssm", shape)``, the shapes in numbers stored.
 
-    Source: vLLM's mamba_utils.py. Draft tokens add rows to the convolution state.
+    Source: vLLM's mamba_utils.py. Draft tokens add rows to the convolution state (``draft_rows``: to that of a short
+    convolution too, as since 0.30).
     """
     drafts = num_speculative_tokens
     if isinstance(layer, GatedDeltaNet):
@@ -123,7 +125,8 @@ def state_shapes(layer: Layer, tp: int = 1, num_speculative_tokens: int = 0) -> 
         return (("conv", (layer.short_conv_kernel_size - 1 + drafts, width // tp)),
                 ("ssm", (layer.num_heads // tp, layer.head_dim, layer.head_dim)))
     if isinstance(layer, ShortConv):
-        return (("conv", (layer.conv_L_cache - 1 + drafts, layer.conv_dim // tp)),)
+        rows = layer.conv_L_cache - 1 + (drafts if draft_rows else 0)
+        return (("conv", (rows, layer.conv_dim // tp)),)
     if isinstance(layer, Lightning):
         return (("ssm", (layer.num_heads // tp, layer.head_dim, layer.head_dim)),)
     raise TypeError(f"{layer.kind} keeps no state")
@@ -140,7 +143,8 @@ def state_bytes(layer: Layer, model: Model, engine: Engine, setup: Setup) -> int
         ssm = conv
     elif isinstance(layer, KimiDelta) and not engine.version.has("kda_state_dtype"):
         ssm = DTYPE_BYTES["float32"]
-    shapes = state_shapes(layer, engine.tensor_parallel_size, engine.num_speculative_tokens)
+    shapes = state_shapes(layer, engine.tensor_parallel_size, engine.num_speculative_tokens,
+                          engine.version.has("short_conv_drafts"))
     return sum(math.prod(shape) * (conv if name == "conv" else ssm) for name, shape in shapes)
 
 
@@ -204,6 +208,8 @@ def specs_of(layer: Layer, model: Model, engine: Engine, setup: Setup, block_siz
                  + _drafts_in_window(model, engine))
     elif isinstance(layer, ChunkedLocal):
         reach = layer.attention_chunk_size
+    if isinstance(layer, SlidingWindow) and not engine.version.has("window_block_size") and setup.backend is not None:
+        block_size = setup.backend.kernel_block
     page = block_size * per_token
     geometry = () if isinstance(layer, LatentAttention) else \
         (heads_per_gpu(layer.num_kv_heads, tp), layer.head_dim, layer.v_head_dim)
@@ -223,6 +229,9 @@ def _drafts_in_window(model: Model, engine: Engine) -> int:
     return drafts - 1 if min(len(model.draft_layers), drafts) > 1 else 0
 
 
-def as_full(spec: Spec) -> Spec:
-    """A window or chunk layer kept in full (disable_hybrid_kv_cache_manager)."""
-    return replace(spec, kind="full", reach=0) if spec.kind in ("sliding", "chunked") else spec
+def as_full(spec: Spec, block_size: int) -> Spec:
+    """A window or chunk layer kept in full (disable_hybrid_kv_cache_manager), in blocks of the full layers."""
+    if spec.kind not in ("sliding", "chunked"):
+        return spec
+    page = block_size * spec.bytes_per_token
+    return replace(spec, kind="full", reach=0, block_size=block_size, page_size_bytes=page, unpadded_bytes=page)
