@@ -213,6 +213,12 @@ def test_factors_of_other_kinds_of_layer():
     assert "70,272" in tables.as_text(facts.factors(kvlib.load_model("DeepSeek-V3")))
 
 
+@pytest.mark.parametrize("tokens", [0, -1, 1.5, "abc", True, None])
+def test_a_request_of_no_tokens_is_refused_in_one_sentence(tokens):
+    with pytest.raises(kvlib.SizingError, match="whole number of tokens, at least 1"):
+        facts.request_bytes(kvlib.load_model("Qwen3-8B"), kvlib.Engine(), tokens)
+
+
 @pytest.mark.parametrize("exercise, right, slips", [
     ("four numbers", 94 * 4 * 128 * 2 * 2, [94 * 64 * 128 * 2 * 2, 94 * 4 * 64 * 2 * 2, 94 * 4 * 128, 188]),
     ("small model", 1, [4, 0]), ("wrong unit", 135633, [145635, 20e9 / 147456]),

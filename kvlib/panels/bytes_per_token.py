@@ -7,7 +7,9 @@ import altair as alt
 from kvlib import catalog, charts
 from kvlib.controls import Choice, Col, Number, Panel, PowerOfTwo, Predict, View, html, mark, strong, table
 from kvlib.engine import Engine
-from kvlib.panels.token_facts import check, declared, factors, full_attention_models, others, price, shortcut_rows
+from kvlib.panels.token_facts import (
+    check, declared, factors, full_attention_models, others, price, request_bytes, shortcut_rows,
+)
 from kvlib.panels.token_pictures import (
     INK, KV, W, box, kib_bar, kib_rows, line, pixels, price_chart, shortcut_chart, word, x_at, y_at,
 )
@@ -15,7 +17,7 @@ from kvlib.tables import gib
 from kvlib.units import GiB, KiB
 
 __all__ = ["DecodeWork", "Outweigh", "SharedHeads", "TokenPrice", "TokenSlab", "check", "factors",
-           "full_attention_models", "price_chart", "shortcut_chart", "shortcut_rows"]
+           "full_attention_models", "price_chart", "request_bytes", "shortcut_chart", "shortcut_rows"]
 
 DTYPES = {"16 bits": "auto", "fp8": "fp8"}
 RULER = (2 * KiB, 2048 * KiB)  # the ends of the ruler, bytes a token

@@ -8,7 +8,7 @@ from kvlib import catalog
 from kvlib.capacity import bytes_per_token
 from kvlib.config import load_model
 from kvlib.engine import Engine
-from kvlib.errors import SizingError
+from kvlib.errors import EngineError, SizingError
 from kvlib.exercise import Exercise
 from kvlib.layers import FullAttention, LatentAttention
 from kvlib.model import from_layers
@@ -59,6 +59,18 @@ def declared(num_hidden_layers: int, num_key_value_heads: int, head_dim: int, kv
     model = from_layers([{"kind": "full", "count": num_hidden_layers, "num_kv_heads": num_key_value_heads,
                           "head_dim": head_dim}], max_position_embeddings=4096)
     return bytes_per_token(model, Engine(kv_cache_dtype=kv_cache_dtype))
+
+
+def request_bytes(model, engine: Engine, tokens: int) -> int:
+    """Bytes that a request of that many tokens holds on each GPU, by the layers that grow. Raises SizingError.
+
+    >>> request_bytes(load_model("Qwen3-8B"), Engine(), 32_768)
+    4831838208
+    """
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        raise EngineError(f"the request is {tokens!r}; it must be a whole number of tokens, at least 1",
+                          flag="max_model_len", found=tokens, expected="a whole number of at least 1")
+    return bytes_per_token(model, engine) * tokens
 
 
 def factors(model, engine: Engine | None = None):
