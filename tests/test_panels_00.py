@@ -181,6 +181,13 @@ def test_where_it_fails_first(gpu, length, said):
     assert "fails vLLM's memory checks: " + said in text
 
 
+def test_several_cards():
+    model, engine = kvlib.load_model("Qwen3-8B"), kvlib.Engine(gpu="L4", max_model_len=8192, tensor_parallel_size=2)
+    memory = assumed_budget(model, engine)
+    text = repr(start_words.before_launch(*kvlib.size_range(model, engine, memory=memory), memory, 4000))
+    assert text.startswith("Qwen3-8B on 2 × L4, requests of up to 8,192 tokens: ")
+
+
 def test_requests_longer_than_the_limit_are_none():
     assert "none of 9,000 tokens, which is more than the longest allowed" in ask(each=9000)[0]
 

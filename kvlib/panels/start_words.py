@@ -41,9 +41,10 @@ def before_launch(low: Sizing, typical: Sizing, high: Sizing, memory: MemoryBudg
     ``low``, ``typical`` and ``high`` are what :func:`kvlib.size_range` gives for ``memory``; ``tokens_each`` is the
     length of a reader's own requests, in tokens.
     """
-    card = typical.plan.setup.gpu.name if typical.plan.setup.gpu else "a card of 80 GiB"
-    length = f"{typical.max_model_len:,} tokens"
-    where = html("{} on one {}, requests of up to {}", typical.model.name, card, length)
+    card = typical.plan.setup.gpu.name if typical.plan.setup.gpu else "card of 80 GiB"
+    cards = typical.engine.tensor_parallel_size * typical.engine.pipeline_parallel_size
+    where = html("{} on {} {}, requests of up to {} tokens", typical.model.name, "one" if cards == 1 else f"{cards} ×", card,
+                 f"{typical.max_model_len:,}")
     if not high.fits:
         more = Html("")
         if high.estimated_max_model_len and high.outcome == "max_model_len":
@@ -69,7 +70,8 @@ def log_table(explained) -> Table | Words:
     rows = [{"figure": FIGURES.get(line.name, line.name.replace("_", " ")), "printed": mark(number(line.printed), "measured"),
              "recomputed": line.recomputed, "verdict": strong(line.verdict), "why": line.reason} for line in explained.lines]
     columns = [Col(key, fmt="text") for key in ("figure", "printed", "recomputed", "verdict", "why")]
-    return table(rows, columns, caption=f"All in all: {explained.verdict}", footer=" ".join(f"{note}." for note in explained.notes))
+    notes = (f"{note[:1].upper()}{note[1:]}." for note in explained.notes)
+    return table(rows, columns, caption=" ".join((f"All in all: {explained.verdict}.", *notes)))
 
 
 def _everyday(low: Sizing, high: Sizing, tokens: int) -> Html:
@@ -95,9 +97,8 @@ def _settles(memory: MemoryBudget) -> Html:
     if not bands:
         return Html("")
     widest = max(bands, key=lambda name: bands[name].high - bands[name].low)
-    return html("It is a range because nobody has measured this set-up: chiefly {}, {}. One launch settles it: read {} in its log "
-                "and use the cell for a log.", TERMS[widest],
-                mark(f"{_ends(bands[widest].low, bands[widest].high)} GiB", "assumed"), code("Available KV cache memory"))
+    return html("It is a range because nobody has measured this set-up: chiefly {}, {}. One launch settles it: read {} in its "
+                "log.", TERMS[widest], mark(f"{_ends(bands[widest].low, bands[widest].high)} GiB", "assumed"), code("Available KV cache memory"))
 
 
 def _ends(low: int, high: int) -> str:
