@@ -14,9 +14,15 @@ import html
 import json
 import os
 import re
+import sys
 import zlib
 
-import altair as alt
+# jsonschema builds a grammar of international addresses at import (seconds), for a check no chart asks for
+_unused = sys.modules.setdefault("rfc3987_syntax", None)
+import altair as alt  # noqa: E402
+
+if _unused is None:
+    del sys.modules["rfc3987_syntax"]
 
 COLOURS = {
     "weights": "#0072B2",  # model weights
@@ -263,7 +269,7 @@ def memory_bar(name="bar", *, limit, title="GiB", width=WIDTH, tiers=2):
         part, dx = base.transform_filter(want), 4 if side == "left" else -4
         text += [part.mark_text(fontWeight="bold", align=side, dx=dx).encode(x=at, y=_pixels("name_y", plot), text="name:N"),
                  part.mark_text(align=side, dx=dx).encode(x=at, y=_pixels("figure_y", plot), text="figure:N")]
-    return alt.layer(bars, *text).properties(width=width, height=plot + 40)
+    return alt.layer(bars, *text).properties(width=width, height=plot + 48)
 
 
 def memory_bar_rows(parts, *, limit, unit="GiB", width=WIDTH, tiers=2):

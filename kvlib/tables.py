@@ -161,7 +161,7 @@ class Table:
             cells[0] = f'<th scope="row"{side(first)}>{first.cell(row.get(first.key))}</th>'
             body.append(f"<tr{' class=kv-on' if number_ == self.highlight else ''}>{''.join(cells)}</tr>")
         caption = f"<caption>{esc(self.caption)}</caption>" if self.caption else ""
-        foot = (f'<tfoot><tr><td colspan="{len(self.columns)}">{esc(self.footer)}</td></tr></tfoot>'
+        foot = (f'<tfoot><tr><td colspan="{len(self.columns)}" style="text-align:left">{esc(self.footer)}</td></tr></tfoot>'
                 if self.footer else "")
         return Html(f'<table class="kv-table">{caption}<thead><tr>{head}</tr></thead>'
                     f"<tbody>{''.join(body)}</tbody>{foot}</table>")
