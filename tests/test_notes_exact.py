@@ -3,6 +3,9 @@
 A row is never compared with itself: what stands here is the set-up, and kvlib works out the figure.
 """
 
+import json
+from pathlib import Path
+
 import pytest
 
 import kvlib
@@ -21,6 +24,16 @@ def test_a_row_comes_out_exactly(row_id):
     """Equal as integers; a decimal to the last digit of the row."""
     found = score(catalog.note_row(row_id))
     assert found.verdict == "equal", f"{row_id}: {found.ours} instead of {found.row['exact']}"
+
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+
+
+@pytest.mark.parametrize("name", sorted({row["notebook"] for row in catalog.note_rows()}))
+def test_every_row_has_its_cells_in_the_notebook_it_names(name):
+    cells = {cell["id"] for cell in json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))["cells"]}
+    named = {cell for row in catalog.note_rows() if row["notebook"] == name for cell in row["cell"].split()}
+    assert named and named <= cells, named - cells
 
 
 def test_a_wrong_figure_would_be_seen():
