@@ -175,10 +175,22 @@ def test_too_close_to_call_names_the_break_even():
 
 @pytest.mark.parametrize("gpu, length, said", [
     ("T4", 8192, "the weights alone are larger than the GPU"), ("RTX 4080 16GB", 1024, "no memory is left for the cache blocks"),
-    ("L4", 40_960, "one request of 40,960 tokens does not fit. Of that memory, about ")])
+    ("L4", 40_960, "one request of 40,960 tokens does not fit. In that memory about ")])
 def test_where_it_fails_first(gpu, length, said):
     text, _, _ = ask(gpu, length)
     assert "fails vLLM's memory checks: " + said in text
+
+
+def test_longer_than_the_model_was_made_for():
+    text, _, _ = ask("H100 SXM 80GB", 65_536)
+    assert text.startswith("max_model_len 65,536 is more than the 40,960 of Qwen3-8B's config: vLLM refuses it unless ")
+    assert "vLLM refuses" not in ask("H100 SXM 80GB", 40_960)[0]
+
+
+def test_a_length_that_vllm_chooses_is_a_range_too():
+    text, (low, _, high), _ = ask(length=-1)
+    assert low.max_model_len < high.max_model_len
+    assert "requests of up to about 19,000 to 41,000 tokens" in text
 
 
 def test_several_cards():

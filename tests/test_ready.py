@@ -30,7 +30,7 @@ def gone(name):
 def well(monkeypatch):
     """A computer without faults and doubts, whatever this one is."""
     for part in ("_python", "_packages", "_data", "_versions", "_browser_half", "_drawing"):
-        monkeypatch.setattr(ready, part, lambda: [])
+        monkeypatch.setattr(ready, part, list)
     return monkeypatch
 
 
@@ -74,7 +74,7 @@ def test_an_old_python(monkeypatch):
 
 
 def test_a_folder_without_data(monkeypatch):
-    monkeypatch.setattr(catalog, "models", lambda: [])
+    monkeypatch.setattr(catalog, "models", list)
     assert "unpack or clone it again" in ready._data()[0]
 
 

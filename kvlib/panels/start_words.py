@@ -39,27 +39,42 @@ def before_launch(low: Sizing, typical: Sizing, high: Sizing, memory: MemoryBudg
     """A verdict, a range, and the one figure that would settle it.
 
     ``low``, ``typical`` and ``high`` are what :func:`kvlib.size_range` gives for ``memory``; ``tokens_each`` is the
-    length of a reader's own requests, in tokens.
+    length of a reader's own requests, in tokens. Raises SizingError when that is no length.
     """
+    everyday = _everyday(low, high, tokens_each)
+    refused = "".join(html("<p>{}.</p>", note) for note in typical.notes if note.startswith("max_model_len"))
+    if not high.fits:
+        return Words(refused + html("<p>{}: {}</p>", _where(low, typical, high), _failure(low, high)))
+    held = html("The cache holds {}: {} of these at once in the worst case, {}.",
+                strong(f"about {_span(low.kv_cache_tokens, high.kv_cache_tokens)} tokens"),
+                _span(low.max_concurrency, high.max_concurrency), everyday)
+    return Words(refused + html("<p>{}: {} {}</p><p>{} {}</p>", _where(low, typical, high), _verdict(low, typical, memory), held,
+                                _settles(memory), UNCHECKED))
+
+
+def _where(low: Sizing, typical: Sizing, high: Sizing) -> Html:
     card = typical.plan.setup.gpu.name if typical.plan.setup.gpu else "card of 80 GiB"
     cards = typical.engine.tensor_parallel_size * typical.engine.pipeline_parallel_size
-    where = html("{} on {} {}, requests of up to {} tokens", typical.model.name, "one" if cards == 1 else f"{cards} ×", card,
-                 f"{typical.max_model_len:,}")
-    if not high.fits:
-        more = Html("")
-        if high.estimated_max_model_len and high.outcome == "max_model_len":
-            longest = _span(low.estimated_max_model_len, high.estimated_max_model_len)
-            more = html(" Of that memory, {} would pass.", strong(f"about {longest} tokens a request"))
-        return Words(html("<p>{}: {}: {}.{}</p>", where, strong("fails vLLM's memory checks"), high.refusal.message, more))
+    shortest, longest = low.max_model_len, high.max_model_len  # they differ where vLLM chooses the length
+    length = f"{longest:,}" if shortest == longest else f"about {_span(shortest, longest)}"
+    return html("{} on {} {}, requests of up to {} tokens", typical.model.name, "one" if cards == 1 else f"{cards} ×", card, length)
+
+
+def _failure(low: Sizing, high: Sizing) -> Html:
+    said = html("{}: {}.", strong("fails vLLM's memory checks"), high.refusal.message)
+    if high.outcome != "max_model_len" or not high.estimated_max_model_len:
+        return said
+    longest = _span(low.estimated_max_model_len, high.estimated_max_model_len)
+    return html("{} In that memory {} would pass.", said, strong(f"about {longest} tokens a request"))
+
+
+def _verdict(low: Sizing, typical: Sizing, memory: MemoryBudget) -> Html:
     if low.fits:
-        verdict = html("{}.", strong("passes vLLM's memory checks"))
-    else:
-        verdict = html("{}: it passes if {} take at most {} GiB together; assumed are {} GiB.", strong("too close to call"),
-                       _and([TERMS[name] for name in _bands(memory)]), f"{_break_even(typical, memory):.1f}",
-                       _ends(*(sum(getattr(band, end) for band in _bands(memory).values()) for end in ("low", "high"))))
-    return Words(html("<p>{}: {} The cache holds {}: {} of these at once in the worst case, {}.</p><p>{}</p>", where, verdict,
-                      strong(f"about {_span(low.kv_cache_tokens, high.kv_cache_tokens)} tokens"),
-                      _span(low.max_concurrency, high.max_concurrency), _everyday(low, high, tokens_each), Html(" ".join((_settles(memory), UNCHECKED)))))
+        return html("{}.", strong("passes vLLM's memory checks"))
+    bands = _bands(memory)
+    assumed = _ends(sum(band.low for band in bands.values()), sum(band.high for band in bands.values()))
+    return html("{}: it passes if {} take at most {} GiB together; assumed are {}.", strong("too close to call"),
+                _and([TERMS[name] for name in bands]), f"{_break_even(typical, memory):.1f}", mark(f"{assumed} GiB", "assumed"))
 
 
 def log_table(explained) -> Table | Words:

@@ -203,7 +203,7 @@ def test_the_panel_shown_twice_is_right_in_both_places(start_here):
 
 
 def test_a_bad_value_is_one_red_sentence_and_nothing_is_lost(start_here):
-    notebook, panel = start_here
+    _, panel = start_here
     panel.type("8192")
     panel.shows(8_192, typed="8192")
     panel.type("200000")
