@@ -450,7 +450,9 @@ def strips_rows(items, *, limit, name="strips", width=WIDTH):
         top = number * _STRIP
         heads.append({"text": heading, "y": top + 2})
         for part, amount, meaning, *figure in parts:
-            end = min(max(start, start + amount), limit)
+            if amount <= 0:
+                continue
+            end = min(start + amount, limit)
             faint = meaning == "unused" or figure == ["pale"]
             out.append({
                 "name": part, "figure": f"{amount:.2f} GiB", "start": start, "end": end, "middle": (start + end) / 2,

@@ -116,6 +116,37 @@ def test_narrow_parts_are_labelled_beside_the_bar_without_touching():
     assert len({r["name_y"] for r in below}) == 3
 
 
+@pytest.mark.parametrize("parts, limit, tiers", [
+    ([("weights", 15.27, "weights"), ("reserve", 0.4, "reserve", "0.4 to 3.7 GiB assumed"), ("", 3.2, "reserve", ""),
+      ("KV cache", 2.73, "kv", "2.7 GiB at least"), ("not requested", 1.9, "unused")], 32, 3),
+    ([("weights", 64.4, "weights"), ("reserve", 0.2, "reserve", "0.2 to 16.5 GiB assumed"), ("", 16.3, "reserve", ""),
+      ("KV cache", 31, "kv", "31.1 GiB at least"), ("not requested", 9.7, "unused")], 128, 3),
+    ([("weights", 15.27, "weights"), ("runtime", 3.02, "reserve"), ("KV cache", 93.61, "kv"), ("spare", 2.01, "unused"),
+      ("in use before", 7.72, "unused")], 128, 2),
+])
+def test_labels_below_the_bar_meet_neither_labels_nor_stems(parts, limit, tiers):
+    rows = [r for r in charts.memory_bar_rows(parts, limit=limit, tiers=tiers) if not r["inside"]]
+    per, boxes = (charts.WIDTH - 24) / limit, []
+    for row in rows:
+        stem, wide = row["middle"] * per, 7.0 * max(len(row["name"]), len(row["figure"])) + 10
+        left, right = (stem - wide, stem) if row["right"] else (stem, stem + wide)
+        assert left > -4 and right < charts.WIDTH
+        boxes.append((left, right, stem, row["name_y"]))
+    for left, right, stem, y in boxes:
+        for a, b, other, lower in boxes:
+            if (left, y) != (a, lower):
+                assert not (y == lower and left < b and a < right)
+                assert not (lower > y and left < other < right), "a stem crosses a label"
+
+
+def test_strips_leave_out_what_is_not_there():
+    rows = charts.strips_rows([("a card", 0, [("weights", 15, "weights"), ("short", 0, "refused"), ("left", -1, "unused")])],
+                              limit=80)
+    assert [row["name"] for row in rows["strips"]] == ["weights"] and rows["strips-heads"][0]["text"] == "a card"
+    spec = charts.themed(charts.strips(count=1, limit=80, title="GiB"))
+    assert charts.png(spec, rows | {"guess": charts.strips_guess(20, strip=0, limit=80)})[:4] == b"\x89PNG"
+
+
 def test_ink_reads_on_every_colour():
     def lum(h):
         p = [int(h[i:i + 2], 16) / 255 for i in (1, 3, 5)]
