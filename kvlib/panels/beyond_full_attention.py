@@ -133,7 +133,7 @@ class WindowCharge(Panel):
         def part(bar, start, end, label, colour):
             return {"bar": bar, "start": start, "end": end, "label": label, "colour": colour, "ink": charts.ink_on(colour)}
 
-        parts = [part("grows", 0, growth, f"full {growth:.0f}", green), part("charged", 0, full, f"full {full:.1f}", green),
+        parts = [part("grows", 0, growth, f"full {growth:.1f}", green), part("charged", 0, full, f"full {full:.1f}", green),
                  part("charged", full, full + window, f"window {window:.1f}", blue)]
         flight = sizing.plan.setup.tokens_in_flight
         rows = [{"kind": LAYERS[group.kind][1], "holds": ("every token" if group.kind == "full" else
@@ -252,18 +252,17 @@ class CacheTypes(Panel):
         for dtype, words in TYPES.items():
             count = requests(s.model, dtype, s.max_model_len, s.available_gib)
             times = count / plain if count is not None and plain else None
-            rows.append({"type": words, "flag": dtype, "requests": f"{count:.2f}" if count is not None else "refused",
-                         "times": f"{times:.2f}" if times is not None else "–"})
+            rows.append({"type": words, "flag": dtype, "requests": count, "times": times})
             items.append((words, times or 0, f"{times:.2f}x" if times is not None else "refused by vLLM", "kv"))
-        best = rows[1]
+        shown = [f"{rows[1][key]:.2f}" if rows[1][key] is not None else "–" for key in ("requests", "times")]
         return View(
-            answer=html("fp8 holds {} requests of {} tokens instead of {}: {} times as many.", strong(best["requests"]),
-                        f"{s.max_model_len:,}", f"{plain:.2f}", strong(best["times"])),
+            answer=html("fp8 holds {} requests of {} tokens instead of {}: {} times as many.", strong(shown[0]),
+                        f"{s.max_model_len:,}", f"{plain:.2f}", strong(shown[1])),
             rows={"types": [{**row, "slot": i} for i, (words, value, figure, meaning) in enumerate(items)
                             for row in charts.ranks_rows([(words, value, figure, meaning)])]},
             note=html("{}: check your quality metric before you rely on any of these.", mark("lossy", "assumed")),
             table=table(rows, [Col("type", "keys and values in", "text"), Col("flag", "--kv-cache-dtype", "text"),
-                               Col("requests", "requests at once"), Col("times", "against 16 bits")]),
+                               Col("requests", "requests at once", ",.2f"), Col("times", "against 16 bits", ",.2f")]),
             description="Requests against a 16-bit cache: " + "; ".join(f"{w} {f}" for w, _, f, _ in items) + ".")
 
 
