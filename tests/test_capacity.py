@@ -164,3 +164,17 @@ def test_per_engine_and_fleet():
 def test_a_length_beyond_the_model_is_said():
     sizing = size(QWEN, Engine(max_model_len=100_000), available_bytes=60 * GiB)
     assert any("VLLM_ALLOW_LONG_MAX_MODEL_LEN" in note for note in sizing.notes)
+
+
+@pytest.mark.parametrize("sliding, members, bytes_per_block", [
+    (15, [8, 7, 10], 10),   # exactly 1.5 times as many: not merged
+    (14, [14, 10], 14),     # less than 1.5 times: one group, four of its pages empty
+])
+def test_kinds_are_grouped_together_below_one_and_a_half(sliding, members, bytes_per_block):
+    """rules.md, from specs to groups, step e."""
+    heads = dict(num_kv_heads=8, head_dim=128)
+    mixed = kvlib.from_layers([dict(kind="sliding", count=sliding, sliding_window=1024, **heads),
+                               dict(kind="full", count=10, **heads)], max_position_embeddings=32768)
+    sizing = kvlib.size(mixed, available_bytes=8 << 30)
+    assert sorted(group.layers for group in sizing.groups) == sorted(members)
+    assert sizing.bytes_per_block == bytes_per_block * 16 * 8 * 256 * 2
