@@ -299,9 +299,10 @@ class Panel(T.HasTraits):
     def card(self) -> Card:
         """The widget; made when first shown."""
         if self._card is None or self._card.comm is None:
+            shown = self._shown()
             self._card = Card(
-                vega=vega_reference() if self.specs else "", title=self.title, key=str(self._key()),
-                fields=[i.describe() for i in self._inputs.values()], raw=dict(self.raw), **self._shown())
+                vega=vega_reference() if shown["specs"] else "", title=self.title, key=str(self._key()),
+                fields=[i.describe() for i in self._inputs.values()], raw=dict(self.raw), **shown)
             self._heard, self._told = dict(self.raw), []
             self._card.observe(self._heard_edit, "raw")
             self._card.on_msg(self._heard_button)

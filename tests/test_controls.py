@@ -369,3 +369,18 @@ def test_the_example_of_the_guide_runs():
     space = {}
     exec("\n".join(lines), space)
     assert "16.64" in space["Fit"]().card.answer
+
+
+def test_a_panel_whose_pictures_come_with_its_state_has_the_chart_library_too():
+    class Drawn(Fit):
+        name = "test-drawn-by-state"
+
+        def chart(self):
+            return None
+
+        def compute(self, s):
+            view = super().compute(s)
+            view.chart = Fit.chart(self)
+            return view
+
+    assert Drawn().card.specs and Drawn().card.vega
