@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from .model import Model
 from .pool import Plan, plan
 from .units import GiB, gib_text
 from .versions import OLDEST, parse_version
-from .vllm_log import Launch, Log, Printed, read_log
+from .vllm_log import Launch, Log, Printed, process, read_log
 
 VERDICTS = ("exact", "within rounding", "off")  # from best to worst; "not checked" stands beside them
 
@@ -102,6 +103,8 @@ def engine_of(launch: Launch, notes: list[str] | None = None) -> Engine:
     flags = {name: value for name, value in flags.items() if name not in ("gpu", "vllm_version")}
     if launch.max_num_batched_tokens and "max_num_batched_tokens" not in flags:
         flags["max_num_batched_tokens"] = launch.max_num_batched_tokens[-1].value
+    if launch.backend_block_size and not flags.get("block_size"):
+        flags["block_size"] = launch.backend_block_size[-1].value
     device = str(flags.pop("device", launch.device or "cuda")).lower()
     flags["device"] = "cpu" if device == "cpu" or launch.device == "CPU" else "cuda"
     if flags.get("dtype") not in ("bfloat16", "float16", "float32", "half", "float"):
@@ -135,11 +138,16 @@ def _version(launch: Launch, notes: list[str]) -> str:
 def _engine(launch: Launch, given: Engine | None, notes: list[str]) -> Engine | None:
     try:
         engine = given or engine_of(launch, notes)
+        if parse_version(engine.vllm_version).number < OLDEST:
+            notes.append(f"vLLM {engine.vllm_version} is older than the rules here; explained by those of 0.18")
+            engine = engine.replace(vllm_version="0.18.0")
         length = launch.max_concurrency_len or ()
         if engine.max_model_len is None and length and not launch.auto_fit_to:
             engine = engine.replace(max_model_len=length[-1].value)
         elif engine.max_model_len is None and launch.refusal and launch.refusal.max_model_len:
             engine = engine.replace(max_model_len=launch.refusal.max_model_len)
+        elif engine.max_model_len is None and launch.max_model_len and not launch.auto_fit_to:
+            engine = engine.replace(max_model_len=launch.max_model_len[-1].value)
         return engine
     except SizingError as error:
         notes.append(f"the flags in the log are not ones to size by: {error}")
@@ -249,19 +257,47 @@ def _bare_lines(launch: Launch) -> Iterator[Line]:
 
 # --- what the model recomputes -------------------------------------------------------------------------------
 
-def _available(launch: Launch, made: Plan) -> tuple[int, int] | None:
-    """The pool of the deciding worker as an interval of bytes."""
+class Pool(NamedTuple):
+    """The cache of one worker, as the interval of bytes that its printed figure allows."""
+
+    low: int
+    high: int
+    worker: str = ""
+    text: str = ""
+
+
+def _pools(launch: Launch, made: Plan) -> list[Pool]:
+    """The pool of each worker that printed one; the least first. Exact where flags or bytes fix it."""
     engine = made.engine
     if engine.num_gpu_blocks_override is not None:
         exact = engine.num_gpu_blocks_override * max(made.stage_bytes_per_block)
-        return exact, exact
+        return [Pool(exact, exact)]
     if engine.kv_cache_memory_bytes is not None:
-        return engine.kv_cache_memory_bytes, engine.kv_cache_memory_bytes
-    figures = launch.available_kv_cache_gib
-    if not figures:
-        return None
-    smallest = min(figures, key=lambda printed: printed.value)
-    return math.ceil(smallest.low * GiB), math.floor(smallest.high * GiB)
+        return [Pool(engine.kv_cache_memory_bytes, engine.kv_cache_memory_bytes)]
+    exact = {process(printed.worker): Pool(printed.value, printed.value, printed.worker, f"{printed.value:,} bytes")
+             for printed in launch.kv_cache_bytes}
+    pools = [exact.get(process(printed.worker)) or
+             Pool(math.ceil(printed.low * GiB), math.floor(printed.high * GiB), printed.worker, f"{printed.text} GiB")
+             for printed in launch.available_kv_cache_gib] or list(exact.values())
+    return sorted(pools)
+
+
+def _available(launch: Launch, made: Plan) -> Pool | None:
+    """The pool of the deciding worker."""
+    return next(iter(_pools(launch, made)), None)
+
+
+def _pool_behind(launch: Launch, made: Plan, printed: Printed, length: int) -> Pool | None:
+    """The pool that a token figure was made from: that of its own engine, else the least, else one that gives it."""
+    pools = _pools(launch, made)
+    engine = re.search(r"DP\d+", printed.worker)
+    own = [pool for pool in pools if pool.worker and (
+        process(pool.worker) == process(printed.worker) or engine and re.search(rf"{engine[0]}(?!\d)", pool.worker))]
+    if own or len(launch.kv_cache_tokens) < 2 or len(pools) < 2:
+        return next(iter(own or pools), None)
+    behind, widest = blocks_behind(made, printed.value, length), max(made.stage_bytes_per_block)
+    fitting = [pool for pool in pools if behind and pool.low // widest <= behind[1] and behind[0] <= pool.high // widest]
+    return (fitting or pools)[0]
 
 
 def tokens_of(made: Plan, num_blocks: int, max_model_len: int) -> int:
@@ -294,8 +330,11 @@ def _model_lines(launch: Launch, made: Plan) -> Iterator[Line]:
     allowed = (pool[0] // widest, pool[1] // widest) if pool else None
     blocks = allowed
     for tokens in launch.kv_cache_tokens:
-        line, found = _tokens_line(launch, made, tokens, length, allowed)
+        own = _pool_behind(launch, made, tokens, length)
+        line, found = _tokens_line(launch, made, tokens, length, own)
         blocks = found or blocks
+        if own and own.worker and len(_pools(launch, made)) > 1:
+            line = line._replace(reason=f"{line.reason}; pool of {own.worker[:60]}, {own.text}")
         yield line
     for printed in launch.num_gpu_blocks:
         yield _blocks_line(launch, printed, allowed, blocks)
@@ -328,14 +367,24 @@ def _shape_lines(launch: Launch, made: Plan) -> Iterator[Line]:
             padding = 100 * (largest.page_size_bytes - largest.unpadded_bytes) / largest.unpadded_bytes
             yield _line(launch, "padding", printed, f"{padding:.2f}%", f"{padding:.2f}" == printed.text,
                         "attention page over state page", "exact")
+    for printed in launch.padding_layers:
+        widest = max(group.layers for group in made.groups)
+        buckets: dict[Any, int] = {}
+        for group in made.groups:
+            for spec, indices in group.specs:
+                buckets[spec] = buckets.get(spec, 0) + len(indices)
+        empty = sorted({-layers % widest for layers in buckets.values()} - {0})
+        yield _line(launch, "padding layers", printed, " or ".join(str(count) for count in empty) or "none",
+                    printed.value in empty, "places that a group of layers leaves empty", "exact")
     for printed in launch.group_sizes:
         sizes = tuple(group.block_size for group in made.groups)
         agrees = tuple(printed.value) == sizes
         yield _line(launch, "kv cache group sizes", printed, str(sizes), agrees, "tokens in a block of each group", "exact")
 
 
-def _tokens_line(launch: Launch, made: Plan, printed: Printed, length: int, allowed):
+def _tokens_line(launch: Launch, made: Plan, printed: Printed, length: int, pool: Pool | None):
     """The token figure against the pool, and the blocks it pins down."""
+    allowed = (pool.low // max(made.stage_bytes_per_block), pool.high // max(made.stage_bytes_per_block)) if pool else None
     text, found = launch.texts.get(printed.line, "").strip()[:400], blocks_behind(made, printed.value, length)
     if allowed is None:
         if found is None:
@@ -351,7 +400,7 @@ def _tokens_line(launch: Launch, made: Plan, printed: Printed, length: int, allo
                     "the flags fix the pool" if fixed else "every pool that prints these GiB gives it"), allowed
     if found and found[0] <= allowed[1] and allowed[0] <= found[1]:
         first, last = max(found[0], allowed[0]), min(found[1], allowed[1])
-        widest, pool = max(made.stage_bytes_per_block), _available(launch, made)
+        widest = max(made.stage_bytes_per_block)
         low, high = max(first * widest, pool[0]) / GiB, min((last + 1) * widest, pool[1]) / GiB
         return Line("kv_cache_tokens", text, printed.value, recomputed, "within rounding",
                     f"the pool must then have been {low:.4f} to {high:.4f} GiB ({first:,} blocks)"), (first, last)
@@ -395,7 +444,7 @@ def _auto_fit_lines(launch: Launch, made: Plan, pool) -> Iterator[Line]:
                        "the log prints no memory to size by")
             continue
         started = plan(made.model, made.engine.replace(max_model_len=-1))
-        low, high = (size_plan(started, available_bytes=_for(made, edge)).estimated_max_model_len for edge in pool)
+        low, high = (size_plan(started, available_bytes=_for(made, edge)).estimated_max_model_len for edge in pool[:2])
         yield _length_line(launch, "auto-fit", printed.value, launch.texts.get(printed.line, "").strip()[:400], low, high)
 
 
@@ -418,7 +467,13 @@ def _length_line(launch: Launch, name: str, printed: int, text: str, low: int, h
 
 def _refusal_lines(launch: Launch, made: Plan, pool) -> Iterator[Line]:
     refusal = launch.refusal
-    if refusal is None or refusal.kind != "max_model_len" or refusal.needed_gib is None:
+    if refusal is None or refusal.kind != "max_model_len":
+        return
+    if refusal.needed_gib is None:  # up to 0.7: tokens stored against the length
+        for printed in launch.num_gpu_blocks[-1:]:
+            tokens = printed.value * made.block_size_tokens
+            yield Line("tokens in the cache", refusal.text.strip()[:400], refusal.estimated_max_model_len, f"{tokens:,}",
+                       "exact" if tokens == refusal.estimated_max_model_len else "off", "blocks × tokens in a block")
         return
     sizing = size_plan(made, available_bytes=_for(made, 1 << 30))
     needed = sizing.needed_bytes / GiB

@@ -6,7 +6,7 @@ broken lines, several workers, several engines, several launches. What is printe
 
 from __future__ import annotations
 
-import ast
+import io
 import json
 import os
 import re
@@ -15,17 +15,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import log_words as words
 from .errors import SizingError
+from .log_flags import engine_config, literal_args, model_of, namespace_args
 
-MAX_LINE = 20_000  # characters of one line that are looked at
+__all__ = ["FIGURES", "Launch", "Log", "LogRefusal", "Printed", "literal_args", "read_log"]
+
+MAX_LINE = 40_000  # characters of one line that are looked at
 MAX_KEPT = 4_096  # figures of one kind kept for one launch
-WRAPPED_LINES = 4  # a message broken over lines is joined over at most this many
+MAX_LAUNCHES = 1_000  # launches kept of one log
+WRAPPED_LINES = 6  # a message broken over lines is joined over at most this many
 
 GIB_FIGURES = ("total_gib", "free_gib", "requested_gib", "weights_gib", "peak_activation_gib", "non_torch_gib",
-               "consumed_gib", "cuda_graph_gib", "cuda_graph_estimate_gib", "non_kv_cache_gib",
+               "peak_torch_gib", "consumed_gib", "cuda_graph_gib", "cuda_graph_estimate_gib", "non_kv_cache_gib",
                "available_kv_cache_gib")
-FIGURES = (*GIB_FIGURES, "kv_cache_tokens", "max_concurrency", "max_concurrency_len", "num_gpu_blocks", "block_size",
-           "padding_percent", "group_sizes", "utilization", "utilization_without_graphs", "max_num_batched_tokens", "auto_fit_from", "auto_fit_to")
+FIGURES = (*GIB_FIGURES, "kv_cache_tokens", "max_concurrency", "max_concurrency_len", "num_gpu_blocks", "kv_cache_bytes",
+           "block_size", "backend_block_size", "padding_percent", "padding_layers", "padding_waste_percent", "group_sizes",
+           "utilization", "utilization_without_graphs", "max_num_batched_tokens", "max_model_len", "auto_fit_from",
+           "auto_fit_to", "auto_fit_full")
 
 
 class Printed(NamedTuple):
@@ -75,7 +82,7 @@ class Launch:
     figures: dict[str, list[Printed]] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)  # the lines that gave something, by number
     stage: int = 0  # how far it came: 0 arguments, 1 engine, 2 memory, 3 capacity or refusal
-    engines: set = field(default_factory=set)
+    starters: set = field(default_factory=set)  # who printed arguments or an engine config
     ended_by: str | None = None
     has_args: bool = False
 
@@ -149,7 +156,7 @@ def read_log(source: str | bytes | os.PathLike | Iterable[str]) -> Log:
 
 def _lines(source) -> Iterator[str]:
     if isinstance(source, bytes):
-        source = source.decode("utf-8", "replace")
+        source = source.decode(_encoding(source[:4]), "replace")
     if isinstance(source, str) and not ("\n" in source or "\r" in source) and len(source) < 1024:
         try:
             is_file = bool(source.strip()) and Path(source).expanduser().is_file()
@@ -159,106 +166,22 @@ def _lines(source) -> Iterator[str]:
             source = Path(source).expanduser()
     if isinstance(source, os.PathLike):
         try:
-            with open(source, encoding="utf-8", errors="replace", newline=None) as file:
+            with open(source, "rb") as file:
+                encoding = _encoding(file.read(4))
+            with open(source, encoding=encoding, errors="replace", newline=None) as file:
                 while line := file.readline(1 << 20):
                     yield line
         except OSError as error:
             raise SizingError(f"the log {Path(source).name} cannot be read: {error.strerror}") from None
         return
     if isinstance(source, str):
-        start = 0
-        for match in re.finditer(r"\r\n|\n|\r", source):
-            yield source[start:match.start()]
-            start = match.end()
-        yield source[start:]
-        return
+        source = io.StringIO(source, newline=None)
     yield from source
 
 
-# --- the words of the lines ---------------------------------------------------------------------------------
-
-_N = r"(-?[\d,]+(?:\.\d+)?)"
-_G = _N + r" ?Gi?B"
-_HINT = re.compile(r"KV cache|kv.?cache|KV Cache|GiB|GB mem|weights took|Model loading|non-default args|LLM engine|"
-                   r"version|blocks|oncurrency|utilization|model length|max_num_seqs|attention b|page size|"
-                   r"batched_tokens|max_model_len|architecture|backend|out of memory|Mamba|max seq len|max model len")
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\\x1b\[[0-9;]*m|\\u001b\[[0-9;]*m")
-_WORKER = re.compile(r"\(((?:EngineCore|Worker|VllmWorker|APIServer|ApiServer|MainProcess|RayWorker|Engine)[\w.:-]*"
-                     r"(?: rank=\d+)?)(?: pid=(\d+))?[^)]*\)")
-_RANK = re.compile(r"\[rank(\d+)\]|\bTP(\d+)\b")
-_PREFIX = re.compile(  # what containers and loggers put before a line
-    r"^(?:\s*(?:\x1b\[[0-9;]*m)*(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,+Z-]+\]?|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b:?|"
-    r"\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?|std(?:out|err) [FP]|[\w.-]+\s*\||[A-Z][a-z]{2} +\d+ [\d:]{8} \S+ \S+?:|"
-    r"\[[\w./]+\.py:\d+\]|\((?:EngineCore|Worker|VllmWorker|APIServer|MainProcess|RayWorker)[^)]*\)|\[rank\d+\]:?)\s*)+")
-
-_GIB = {  # figures in GiB: one pattern, the names of its groups
-    re.compile(r"(?:Model loading took|[Ll]oading model weights took) " + _G): ("weights_gib",),
-    re.compile(r"Initial free memory:? " + _G): ("free_gib",),
-    re.compile(r"Requested memory: ([\d.]+) \(util\), " + _G): ("utilization", "requested_gib"),
-    re.compile(r"Total non KV cache memory: " + _G): ("non_kv_cache_gib",),
-    re.compile(r"torch peak memory increase: " + _G): ("peak_activation_gib",),
-    re.compile(r"non-torch forward increase memory: " + _G): ("non_torch_gib",),
-    re.compile(r"total consumed \(from mem_get_info\): " + _G): ("consumed_gib",),
-    re.compile(r"weights memory: " + _G): ("weights_gib",),
-    re.compile(r"Available KV cache memory: " + _G): ("available_kv_cache_gib",),
-    re.compile(r"reserved " + _G + r" memory for KV Cache"): ("available_kv_cache_gib",),
-    re.compile(r"Explicitly set \(" + _N + r"/" + _N + r"\) GiB for KV cache"): ("available_kv_cache_gib", "total_gib"),
-    re.compile(r"total_gpu_memory \(" + _G + r"\) x gpu_memory_utilization \(([\d.]+)\) = " + _G):
-        ("total_gib", "utilization", "requested_gib"),
-    re.compile(r"model weights take " + _G): ("weights_gib",),
-    re.compile(r"non_torch_memory takes " + _G): ("non_torch_gib",),
-    re.compile(r"PyTorch activation peak memory takes " + _G): ("peak_activation_gib",),
-    re.compile(r"reserved for KV Cache is " + _G): ("available_kv_cache_gib",),
-    re.compile(r"Free memory on device \(" + _N + "/" + _N + r" GiB\) on startup\. Desired"): ("free_gib", "total_gib"),
-    re.compile(r"Desired GPU memory utilization is \(([\d.]+), " + _N + r" GiB\)"): ("utilization", "requested_gib"),
-    re.compile(r"Actual usage is " + _G + r" for weight"): ("weights_gib",),
-    re.compile(r"Actual usage is " + _G + r" for consumed memory"): ("consumed_gib",),
-    re.compile(r"usage is .{0,120}?" + _G + r" for peak activation"): ("peak_activation_gib",),
-    re.compile(r"usage is .{0,160}?" + _G + r" for non-torch"): ("non_torch_gib",),
-    re.compile(r"usage is .{0,220}?" + _G + r" for CUDAGraph memory"): ("cuda_graph_gib",),
-    re.compile(r"Graph capturing finished in .{0,40}?took " + _G): ("cuda_graph_gib",),
-    re.compile(r"CUDA graph pool memory: " + _G + r" \(actual\), " + _G + r" \(estimated\)"):
-        ("cuda_graph_gib", "cuda_graph_estimate_gib"),
-    re.compile(r"Estimated CUDA graph memory: " + _G): ("cuda_graph_estimate_gib",),
-}
-_COUNTS = {
-    re.compile(r"(GPU|CPU|XPU|TPU|HPU|NPU) KV cache size: ([\d,]+) tokens"): ("device", "kv_cache_tokens"),
-    re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.,]+)x"):
-        ("max_concurrency_len", "max_concurrency"),
-    re.compile(r"# (?:GPU|CUDA|cuda|gpu) blocks: ([\d,]+)"): ("num_gpu_blocks",),
-    re.compile(r"num_gpu_blocks_override=([\d,]+)"): ("num_gpu_blocks",),
-    re.compile(r"Setting attention block size to ([\d,]+) tokens"): ("block_size",),
-    re.compile(r"Padding mamba page size by ([\d.]+)%"): ("padding_percent",),
-    re.compile(r"kv cache group sizes \(([\d, ]+)\)"): ("group_sizes",),
-    re.compile(r"enabled with max_num_batched_tokens=([\d,]+)"): ("max_num_batched_tokens",),
-    re.compile(r"gpu-memory-utilization=([\d.]+) is equivalent to --gpu-memory-utilization=([\d.]+)"):
-        ("utilization", "utilization_without_graphs"),
-    re.compile(r"Auto-fit max_model_len: reduced from ([\d,]+) to ([\d,]+)"): ("auto_fit_from", "auto_fit_to"),
-}
-_ARGS = re.compile(r"non-default args: (\{.*)")
-_ENGINE = re.compile(r"Initializing an? (?:V\d )?LLM engine \(v?([^)\s]+)\)")
-_VERSION = re.compile(r"(?:vLLM API server version|vLLM version|^[^\w]*[█▄▀ ]+.*version|[█▄▀].*version):? +v?(\d+\.\d+[\w.+]*)")
-_BANNER_MODEL = re.compile(r"[█▄▀].*\bmodel +(\S+)")
-_CONFIG_VALUE = re.compile(r"\b(model|dtype|max_seq_len|tensor_parallel_size|pipeline_parallel_size|data_parallel_size|"
-                           r"decode_context_parallel_size|quantization|enforce_eager|kv_cache_dtype|device_config|"
-                           r"enable_prefix_caching)=('[^']*'|\"[^\"]*\"|[^,\s)]+)")
-_ARCHITECTURE = re.compile(r"Resolved architecture: (\w+)")
-_BACKEND = re.compile(r"Using (\w+) (?:attention backend|backend on V\d engine)|Using (\w+ ?\w*) attention backend")
-_REFUSED = re.compile(
-    r"To serve at least one request with (?:the )?model'?s?'? max seq len \(([\d,]+)\),? *\(?" + _G +
-    r"\)? KV cache is needed, which is larger than the available KV cache memory \(" + _G + r"\)")
-_REFUSED_START = re.compile(r"To serve at least one request with")
-_ESTIMATE = re.compile(r"estimated maximum model length is ([\d,]+)")
-_V0_REFUSED = re.compile(r"max seq len \(([\d,]+)\) is larger than the maximum number of tokens that can be stored in "
-                         r"KV cache \(([\d,]+)\)")
-_FREE = re.compile(r"Free memory on device (?:cuda:\d+ )?\(" + _N + "/" + _N + r" GiB\) on startup is less than desired "
-                   r"GPU memory utilization \(([\d.]+), " + _N + r" GiB\)")
-_NO_CACHE = re.compile(r"No available memory for the cache blocks")
-_SEQS = re.compile(r"max_num_seqs \((\d+)\) exceeds available Mamba cache blocks \((\d+)\)")
-_OOM = re.compile(r"CUDA out of memory|OutOfMemoryError|HIP out of memory")
-_BEGINS = re.compile(r"To serve at least one request with|(?:GPU|CPU|XPU) KV cache size:|Maximum concurrency for|"
-                     r"Available KV cache memory|Free memory on device|Total non KV cache|Initial free memory|"
-                     r"total_gpu_memory|Actual usage is|max_num_seqs \(")
+def _encoding(start: bytes) -> str:
+    """UTF-8, unless the text begins as PowerShell's UTF-16 does."""
+    return "utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig" if start[:3] == b"\xef\xbb\xbf" else "utf-8"
 
 
 class _Reader:
@@ -268,136 +191,209 @@ class _Reader:
         self.launches: list[Launch] = []
         self.lines = 0
         self.open: list[tuple[int, str]] = []  # a message that may go on in the next lines
-        self.worker = ""
+        self.last = ""  # the line before, where its end may be the beginning of a message
+        self.tries = 20_000  # ways of joining broken lines that may still be tried
 
     def feed(self, number: int, raw: str) -> None:
         self.lines = number
-        line = raw[:MAX_LINE]
-        hinted = _HINT.search(line)
+        if len(raw) < 4 and not self.open:
+            return
+        line = raw[:MAX_LINE].rstrip("\r\n")
         if self.open:
-            if hinted and (_ENGINE.search(line) or _ARGS.search(line) or _VERSION.search(line)):
-                self._close()
-            else:
+            if self._goes_on(line):
                 self.open.append((number, line))
-                if len(self.open) > WRAPPED_LINES or _complete(_joined(self.open)):
+                if len(self.open) > WRAPPED_LINES or self._whole_message():
                     self._close()
                 return
-        if not hinted:
+            self._close()
+        if line[:1] == "{" and '"MESSAGE"' in line and not words.hinted(line):
+            line = _unwrapped(line)  # journald writes a coloured line as a list of bytes
+        if not words.hinted(line):
+            if self.last and line and self._straddles(number, line):
+                return
+            self.last = line if len(line) > 30 else ""
             return
-        line = _unwrapped(line)
-        if _BEGINS.search(line) and not _complete(line):
-            self.open = [(number, line)]
+        if self.last and self._straddles(number, line):
             return
-        self._take(number, line)
+        self.last = line
+        for part in _records(line):
+            part = _unwrapped(part)
+            if self.tries > 0 and words.BEGINS.search(part) and not words.complete(part):
+                self._close()
+                self.open = [(number, part)]
+            else:
+                self._close()
+                self._take(number, part)
 
     def finish(self) -> None:
         self._close()
 
+    def _goes_on(self, line: str) -> bool:
+        """Is this line the rest of the open message, not a record of its own?"""
+        if len(line) > 2_000:
+            return False
+        rest = words.CONTAINER.sub("", _unwrapped(line))
+        begins = words.BEGINS.search(words.PREFIX.sub("", rest))
+        if begins and not begins.start() and (
+                begins[0] != "max seq len (" or not words.REFUSED_START.search(self.open[0][1])):
+            return False
+        if not words.RECORD.match(rest):
+            return True
+        # vLLM repeats its prefix on each line of a message; a record of its own starts a message of its own
+        return "ERROR" in rest[:80] and "Traceback" not in rest
+
+    def _straddles(self, number: int, line: str) -> bool:
+        """Did a terminal break the line before in the middle of a message's first words?"""
+        last = self.last
+        if len(last) < 30 or words.RECORD.match(line):
+            return False
+        for glue in ("", " "):
+            tail = last[-40:] + glue
+            if any(match.start() < len(tail) < match.end() for match in words.BEGINS.finditer(tail + line[:40])):
+                self._close()
+                self.open, self.last = [(number - 1, _unwrapped(last + glue + line))], ""
+                if words.complete(self.open[0][1]):
+                    self._close()
+                return True
+        return False
+
     def _close(self) -> None:
         if self.open:
-            waiting, self.open = self.open, []
-            text = _joined(waiting)
-            if _complete(text):
+            text, waiting, self.open = self._whole_message() or self._whole_message(cut=True), self.open, []
+            if text:
                 self._take(waiting[0][0], text)
             else:
                 for number, line in waiting:
                     self._take(number, _unwrapped(line))
 
+    def _whole_message(self, cut: bool = False) -> str:
+        """The open message as one line, if its parts make a whole one; "" otherwise.
+
+        A break stands for a space, or for nothing where it fell into a word or a number: all ways are tried, and
+        the one that reads most figures is taken. ``cut`` also takes a refusal whose end is missing.
+        """
+        first, *rest = (_unwrapped(line) for _, line in self.open)
+        parts = [first.rstrip(), *(words.PREFIX.sub("", line).strip() for line in rest)]
+        likely = sum(1 << place for place, (left, right) in enumerate(zip(parts, rest))
+                     if left[-1:] and left[-1] in "0123456789,." and right[:1].isdigit())
+        best, most = "", -1
+        for way in range(1 << len(rest)) if self.tries > 0 else (0,):
+            self.tries -= 1
+            text = parts[0]
+            for place, line in enumerate(parts[1:]):
+                text += line if (way ^ likely) >> place & 1 else " " + line
+            if words.complete(text) or cut and words.REFUSED.search(text):
+                read = words.count(text)
+                if read > most:
+                    best, most = text, read
+        return best
+
     def _take(self, number: int, line: str) -> None:
         worker = _worker(line)
-        if engine := _ENGINE.search(line):
+        if engine := words.ENGINE.search(line):
             launch = self._launch(number, 1, worker)
             launch.vllm_version = launch.vllm_version or engine[1]
-            _from_engine_config(launch, line)
-            launch.texts[number] = line
+            self._flags(launch, number, line, engine_config(line))
             return
-        if args := _ARGS.search(line):
+        if args := words.ARGS.search(line):
             launch = self._launch(number, 0, worker)
-            _from_args(launch, args[1])
             launch.has_args = True
-            launch.texts[number] = line
+            self._flags(launch, number, line, literal_args(args[1]), override=True)
             return
-        if version := _VERSION.search(line):
+        if args := words.NAMESPACE.search(line):
+            launch = self._launch(number, 0, worker)
+            launch.has_args = True
+            self._flags(launch, number, line, namespace_args(args[1]))
+            return
+        if version := words.VERSION.search(line):
             launch = self._launch(number, 0, worker)
             launch.vllm_version = version[1]
+            if model := words.BANNER_MODEL.search(line):
+                launch.model = launch.model or model[1]
             return
         if self._refusal(number, line, worker):
             return
         self._figures(number, line, worker)
 
-    def _launch(self, number: int, stage: int, worker: str) -> Launch:
+    @staticmethod
+    def _flags(launch: Launch, number: int, line: str, found: dict, override: bool = False) -> None:
+        launch.texts[number] = line
+        if model := model_of(found):
+            launch.model = model if override or not launch.model else launch.model
+        for name, value in found.items():
+            if override or name not in launch.flags and name not in ("model", "model_tag"):
+                launch.flags[name] = value
+
+    def _launch(self, number: int, stage: int, worker: str, names: Iterable[str] = ()) -> Launch:
         """The launch a line belongs to: a new one where the line starts again what was already further on."""
         current = self.launches[-1] if self.launches else None
-        again = current is not None and (
-            stage == 0 and (current.stage >= 1 or current.has_args)
-            or stage == 1 and current.stage >= 1 and not _other_engine(current, worker)
-            or stage == 2 and current.stage == 3 and current.ended_by in (worker, ""))
-        if current is None or again:
+        if current is None or len(self.launches) < MAX_LAUNCHES and self._begins_again(current, stage, worker, names):
             current = Launch(first_line=number)
             self.launches.append(current)
         current.stage = max(current.stage, stage)
         if stage == 1:
-            current.engines.add(worker)
+            current.starters.add(worker)
         return current
+
+    @staticmethod
+    def _begins_again(current: Launch, stage: int, worker: str, names: Iterable[str]) -> bool:
+        if stage == 0:
+            return current.stage >= 1 or current.has_args
+        if stage == 1:
+            return current.stage >= 1 and not _other_engine(current, worker)
+        if stage != 2 or current.stage != 3:
+            return False
+        if process(worker) == process(current.ended_by or "") or not worker:
+            return True
+        return any(process(old.worker) == process(worker) for name in names for old in current.figures.get(name, ()))
 
     def _figures(self, number: int, line: str, worker: str) -> None:
         found: list[tuple[str, str]] = []
-        for patterns in (_GIB, _COUNTS):
-            for pattern, names in patterns.items():
-                for match in pattern.finditer(line):
-                    found.extend(zip(names, match.groups()))
+        for names, groups in words.figures(line):
+            found.extend(zip(names, groups))
         launch = None
         if found:
-            memory = any(name in GIB_FIGURES for name, _ in found)
-            launch = self._launch(number, 2, worker) if memory or not self.launches else self.launches[-1]
+            names = [name for name, _ in found]
+            memory = any(name in GIB_FIGURES for name in names) and not words.LATE.search(line)
+            launch = self._launch(number, 2, worker, names) if memory or not self.launches else self.launches[-1]
             launch.texts[number] = line
             for name, text in found:
                 if name == "device":
                     launch.device = text
                     continue
-                printed = _printed(name, text, worker, number)
-                kept = launch.figures.setdefault(name, [])
-                if printed is not None and len(kept) < MAX_KEPT and not any(
-                        old.text == printed.text and old.worker == worker for old in kept):
-                    kept.append(printed)
-            if any(name in ("kv_cache_tokens", "num_gpu_blocks", "max_concurrency") for name, _ in found):
+                _keep(launch, name, _printed(name, text, worker, number))
+            if any(name in ("kv_cache_tokens", "num_gpu_blocks", "max_concurrency") for name in names):
                 launch.stage, launch.ended_by = 3, worker
-        current = launch or (self.launches[-1] if self.launches else None)
-        if architecture := _ARCHITECTURE.search(line):
-            current = current or self._launch(number, 0, worker)
+        self._words(number, line, worker, launch)
+
+    def _words(self, number: int, line: str, worker: str, launch: Launch | None) -> None:
+        """What a line names without a figure: architecture, backend, the cache's type."""
+        architecture, backend = words.ARCHITECTURE.search(line), words.BACKEND.search(line)
+        dtype = words.CACHE_DTYPE.search(line)
+        if not (architecture or backend or dtype):
+            return
+        current = launch or (self.launches[-1] if self.launches else self._launch(number, 0, worker))
+        if architecture:
             current.architecture = current.architecture or architecture[1]
-        if backend := _BACKEND.search(line):
-            current = current or self._launch(number, 0, worker)
-            current.backend = current.backend or (backend[1] or backend[2]).upper().replace(" ", "_")
-        if (model := _BANNER_MODEL.search(line)) and current is not None:
-            current.model = current.model or model[1]
+        if backend:
+            name = backend[1].upper().removesuffix(" ATTENTION").replace(" ", "_")
+            name = "FLASH_ATTN" if name == "FLASH" else name
+            current.backend = current.backend or name
+        if dtype and current.flags.get("kv_cache_dtype") in (None, "auto"):
+            current.flags["kv_cache_dtype"] = dtype[1]
 
     def _refusal(self, number: int, line: str, worker: str) -> bool:
-        estimate = _ESTIMATE.search(line)
-        if match := _REFUSED.search(line):
-            refusal = LogRefusal("max_model_len", _printed("needed_gib", match[2], worker, number),
-                                 _printed("available_gib", match[3], worker, number), _whole(match[1]),
-                                 _whole(estimate[1]) if estimate else None, text=line, line=number)
-        elif match := _V0_REFUSED.search(line):
-            refusal = LogRefusal("max_model_len", max_model_len=_whole(match[1]),
-                                 estimated_max_model_len=_whole(match[2]), text=line, line=number)
-        elif match := _FREE.search(line):
-            refusal = LogRefusal("free_memory", _printed("needed_gib", match[4], worker, number),
-                                 _printed("available_gib", match[1], worker, number), text=line, line=number)
-            launch = self._launch(number, 2, worker)
-            for name, text in (("free_gib", match[1]), ("total_gib", match[2]), ("utilization", match[3]),
-                               ("requested_gib", match[4])):
-                launch.figures.setdefault(name, []).append(_printed(name, text, worker, number))
-        elif match := _SEQS.search(line):
-            refusal = LogRefusal("max_num_seqs", max_num_seqs=int(match[1]), num_gpu_blocks=int(match[2]), text=line,
-                                 line=number)
-        elif _NO_CACHE.search(line):
-            refusal = LogRefusal("no_cache_memory", text=line, line=number)
-        elif _OOM.search(line) and self.launches and not self.launches[-1].kv_cache_tokens:
+        refusal = _refusal(number, line, worker)
+        if refusal is None and words.OOM.search(line) and self.launches and not (
+                self.launches[-1].kv_cache_tokens or self.launches[-1].num_gpu_blocks):
             refusal = LogRefusal("weights_do_not_fit", text=line, line=number)
-        else:
+        if refusal is None:
             return False
-        launch = self.launches[-1] if self.launches else self._launch(number, 2, worker)
+        free = words.FREE.search(line)
+        launch = self._launch(number, 2, worker, ["requested_gib"] if free else ())
+        if free:
+            for name, text in zip(("free_gib", "total_gib", "utilization", "requested_gib"), free.groups()):
+                _keep(launch, name, _printed(name, text, worker, number))
         if launch.refusal is None:
             launch.refusal = refusal
         launch.stage, launch.ended_by = 3, worker
@@ -405,24 +401,52 @@ class _Reader:
         return True
 
 
+def _refusal(number: int, line: str, worker: str) -> LogRefusal | None:
+    """The refusal that a line prints, or None."""
+    estimate = words.ESTIMATE.search(line)
+    if match := words.REFUSED.search(line):
+        return LogRefusal("max_model_len", _printed("needed_gib", match[2], worker, number),
+                          _printed("available_gib", match[3], worker, number), _whole(match[1]),
+                          _whole(estimate[1]) if estimate else None, text=line, line=number)
+    if match := words.V0_REFUSED.search(line):
+        return LogRefusal("max_model_len", max_model_len=_whole(match[1]), estimated_max_model_len=_whole(match[2]),
+                          text=line, line=number)
+    if match := words.FREE.search(line):
+        return LogRefusal("free_memory", _printed("needed_gib", match[4], worker, number),
+                          _printed("available_gib", match[1], worker, number), text=line, line=number)
+    if match := words.SEQS.search(line):
+        return LogRefusal("max_num_seqs", max_num_seqs=int(match[1]), num_gpu_blocks=int(match[2]), text=line, line=number)
+    if words.NO_CACHE.search(line):
+        return LogRefusal("no_cache_memory", text=line, line=number)
+    return None
+
+
+def _keep(launch: Launch, name: str, printed: Printed | None) -> None:
+    """A figure into its list, once for each process that printed it, and once more where it differs."""
+    kept = launch.figures.setdefault(name, [])
+    if printed is not None and len(kept) < MAX_KEPT and not any(
+            old.text == printed.text and old.worker == printed.worker for old in kept):
+        kept.append(printed)
+
+
+def process(worker: str) -> str:
+    """The name of a process without its id, which changes with every start."""
+    return worker.split(" pid")[0]
+
+
 def _other_engine(launch: Launch, worker: str) -> bool:
     """Is this another data-parallel engine of the same launch, not the same one again?"""
-    names = {name.split(" pid")[0] for name in launch.engines}
-    return bool(names) and "DP" in worker and worker.split(" pid")[0] not in names
+    return "DP" in worker and process(worker) not in {process(name) for name in launch.starters}
 
 
-def _complete(text: str) -> bool:
-    """Does the message that begins in ``text`` also end in it?"""
-    if _REFUSED_START.search(text):
-        return bool(_REFUSED.search(text)) and ("Based on the available" not in text or bool(_ESTIMATE.search(text)))
-    return any(pattern.search(text) for patterns in (_COUNTS, _GIB) for pattern in patterns) or bool(
-        _FREE.search(text) or _SEQS.search(text))
+def _records(line: str) -> list[str]:
+    """The records of a line that holds several, written with a literal ``\\n`` between them."""
+    if "\\n" not in line or line.lstrip().startswith("{"):
+        return [line]
+    return re.split(r"\\n(?=\x1b|\\x1b|\(|\[|INFO|ERROR|WARNING|\d{4}-|ValueError|$)", line)
 
 
-def _joined(parts: list[tuple[int, str]]) -> str:
-    """The parts of a broken message as one line, their prefixes taken off."""
-    first, *rest = (_unwrapped(line) for _, line in parts)
-    return " ".join([first.rstrip(), *(_PREFIX.sub("", line).strip() for line in rest)])
+_WRAPPED = ("log", "message", "msg", "MESSAGE", "textPayload", "@message", "line", "text", "body", "jsonPayload")
 
 
 def _unwrapped(line: str) -> str:
@@ -430,28 +454,38 @@ def _unwrapped(line: str) -> str:
     text = line.strip()
     if text.startswith("{") and text.endswith("}") and '"' in text:
         try:
-            record = json.loads(text)
+            text = _message(json.loads(text)) or text
         except (ValueError, RecursionError):
-            record = None
-        if isinstance(record, dict):
-            for key in ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text"):
-                if isinstance(record.get(key), str):
-                    text = record[key]
-                    break
-    return _ANSI.sub("", text).rstrip()
+            pass
+    return words.ANSI.sub("", text).rstrip()
+
+
+def _message(record, depth: int = 2) -> str | None:
+    """The text of a JSON record: a string under one of the usual names, or journald's list of bytes."""
+    if not isinstance(record, dict) or not depth:
+        return None
+    for key in _WRAPPED:
+        value = record.get(key)
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, dict) and (inner := _message(value, depth - 1)):
+            return inner
+        if isinstance(value, list) and value and all(isinstance(n, int) and 0 <= n < 256 for n in value):
+            return bytes(value).decode("utf-8", "replace")
+    return None
 
 
 def _worker(line: str) -> str:
-    match = _WORKER.search(line)
-    if match:
-        return match[1] + (f" pid={match[2]}" if match[2] else "")
-    rank = _RANK.search(line)
+    found = [match[1] + (f" pid={match[2]}" if match[2] else "") for match in words.WORKER.finditer(line[:400])]
+    if found:
+        return found[-1]
+    rank = words.RANK.search(line[:400])
     return f"rank {rank[1] or rank[2]}" if rank else ""
 
 
 def _whole(text: str) -> int | None:
     digits = text.replace(",", "")
-    return int(digits) if digits.isdigit() and len(digits) <= 18 else None
+    return int(digits) if digits.isdigit() and digits.isascii() and len(digits) <= 18 else None
 
 
 def _printed(name: str, text: str, worker: str = "", line: int = 0) -> Printed | None:
@@ -463,58 +497,16 @@ def _printed(name: str, text: str, worker: str = "", line: int = 0) -> Printed |
     if name == "group_sizes":
         sizes = tuple(int(part) for part in re.findall(r"\d+", text)[:4096] if len(part) < 12)
         return Printed(sizes, sizes, sizes, worker, line, text)
-    if name.endswith("_gib") or name in ("max_concurrency", "padding_percent"):
-        decimals = len(plain.partition(".")[2])
-        half = 0.005 if decimals <= 2 else 0.5 * 10 ** -decimals
-        value = float(plain)
-        return Printed(value, round(value - half, 9), round(value + half, 9), worker, line, text)
-    if name.startswith("utilization"):
-        value = float(plain)
-        return Printed(value, value, value, worker, line, text)
+    try:
+        if name.endswith("_gib") or name in ("max_concurrency", "padding_percent", "padding_waste_percent"):
+            decimals = len(plain.partition(".")[2])
+            half = 0.005 if decimals <= 2 else 0.5 * 10 ** -decimals
+            value = float(plain)
+            return Printed(value, round(value - half, 9), round(value + half, 9), worker, line, text)
+        if name.startswith("utilization"):
+            value = float(plain)
+            return Printed(value, value, value, worker, line, text)
+    except ValueError:  # 1.2.3 is no number
+        return None
     whole = _whole(plain)
     return None if whole is None else Printed(whole, whole, whole, worker, line, text)
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def literal_args(text: str) -> dict:
-    """A printed Python dict of arguments, or what of it can be read; ``{}`` where nothing can."""
-    text = text[:MAX_LINE]
-    end = text.rfind("}")
-    parsed = _literal(text[:end + 1]) if end > 0 else None
-    if not isinstance(parsed, dict):
-        parsed = {}
-        for key, value in re.findall(r"'(\w+)': ('[^']*'|\{[^{}]*\}|[\w.+-]+)", text):
-            found = _literal(value)
-            parsed[key] = value.strip("'") if found is None and value != "None" else found
-    return {str(key): value for key, value in parsed.items()}
-
-
-def _from_args(launch: Launch, text: str) -> None:
-    """``non-default args: {...}`` into flags and the model's name."""
-    parsed = literal_args(text)
-    launch.flags.update(parsed)
-    model = parsed.get("model") or parsed.get("model_tag")
-    if isinstance(model, str):
-        launch.model = model
-
-
-_CONFIG_NAMES = {"max_seq_len": "max_model_len", "device_config": "device"}
-
-
-def _from_engine_config(launch: Launch, line: str) -> None:
-    """``Initializing a V1 LLM engine (v…) with config: …``: values that no argument gave."""
-    for key, raw in _CONFIG_VALUE.findall(line):
-        value = raw.strip("'\"").removeprefix("torch.")
-        value = {"True": True, "False": False, "None": None}.get(value, value)
-        if isinstance(value, str) and value.isdigit() and len(value) < 12:
-            value = int(value)
-        if key == "model":
-            launch.model = launch.model or value
-        elif value is not None:
-            launch.flags.setdefault(_CONFIG_NAMES.get(key, key), value)
