@@ -178,3 +178,10 @@ def test_kinds_are_grouped_together_below_one_and_a_half(sliding, members, bytes
     sizing = kvlib.size(mixed, available_bytes=8 << 30)
     assert sorted(group.layers for group in sizing.groups) == sorted(members)
     assert sizing.bytes_per_block == bytes_per_block * 16 * 8 * 256 * 2
+
+
+@pytest.mark.parametrize("available_bytes", [0, -1])
+def test_no_memory_at_all_is_an_outcome_of_its_own(available_bytes):
+    """design.md, API rules, Memory: zero or less."""
+    sizing = kvlib.size(kvlib.load_model("Qwen3-8B"), available_bytes=available_bytes)
+    assert (sizing.outcome, sizing.num_gpu_blocks) == ("no_cache_memory", 0)
