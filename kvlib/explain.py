@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from . import catalog
@@ -328,17 +329,19 @@ def _model_lines(launch: Launch, made: Plan) -> Iterator[Line]:
     pool = _available(launch, made)
     widest = max(made.stage_bytes_per_block)
     allowed = (pool[0] // widest, pool[1] // widest) if pool else None
-    blocks = allowed
+    blocks, pinned = allowed, []
     for tokens in launch.kv_cache_tokens:
         own = _pool_behind(launch, made, tokens, length)
         line, found = _tokens_line(launch, made, tokens, length, own)
         blocks = found or blocks
+        pinned.append((tokens, found))
         if own and own.worker and len(_pools(launch, made)) > 1:
             line = line._replace(reason=f"{line.reason}; pool of {own.worker[:60]}, {own.text}")
         yield line
     for printed in launch.num_gpu_blocks:
         yield _blocks_line(launch, printed, allowed, blocks)
-    for printed in launch.max_concurrency:
+    for place, printed in enumerate(launch.max_concurrency):
+        blocks = _beside(pinned, printed, place, len(launch.max_concurrency)) or blocks
         if blocks is None:
             yield Line("max_concurrency", launch.texts.get(printed.line, "")[:400], printed.value, None, "not checked",
                        "the log prints no memory to size by")
@@ -346,12 +349,24 @@ def _model_lines(launch: Launch, made: Plan) -> Iterator[Line]:
         needed = made.blocks_per_request(length)
         low, high = blocks[0] / needed, blocks[1] / needed
         same = f"{low:.2f}" == printed.text == f"{high:.2f}"
+        agrees, reason = same or _inside(low, high, printed), "num_gpu_blocks / blocks per request"
+        beside = _of(launch.kv_cache_tokens, printed)
+        if not agrees:
+            reason += "; " + _reason_for(made, lambda other, like=beside, figure=printed: _all_fit(launch, other, like, length)
+                                         if like else _concurrency_fits(launch, other, figure, length))
         yield _line(launch, "max_concurrency", printed,
                     f"{blocks[0]:,} / {needed:,} = {low:.4f}" if blocks[0] == blocks[1] else f"{low:.4f} to {high:.4f}",
-                    same or _inside(low, high, printed), "num_gpu_blocks / blocks per request",
-                    "exact" if same else "within rounding")
+                    agrees, reason, "exact" if same else "within rounding")
     yield from _auto_fit_lines(launch, made, pool)
     yield from _refusal_lines(launch, made, pool)
+
+
+def _beside(pinned: list, printed: Printed, place: int, of: int) -> tuple[int, int] | None:
+    """The blocks of the token figure that stands with a concurrency: of its process, or in its place."""
+    own = [found for tokens, found in pinned if tokens.worker == printed.worker]
+    if len(own) == 1:
+        return own[0]
+    return pinned[place][1] if len(pinned) == of else None
 
 
 def _shape_lines(launch: Launch, made: Plan) -> Iterator[Line]:
@@ -359,7 +374,7 @@ def _shape_lines(launch: Launch, made: Plan) -> Iterator[Line]:
     for printed in launch.block_size:
         yield _line(launch, "block_size", printed, f"{made.block_size_tokens:,}", printed.value == made.block_size_tokens,
                     "the smallest multiple whose page holds a state" if printed.value == made.block_size_tokens else
-                    _reason_for(made, lambda other: other.block_size_tokens == printed.value), "exact")
+                    _reason_for(made, lambda other, size=printed.value: other.block_size_tokens == size), "exact")
     states = [spec for group in made.groups for spec, _ in group.specs if spec.state_blocks]
     for printed in launch.padding_percent:
         if states:
@@ -389,7 +404,7 @@ def _tokens_line(launch: Launch, made: Plan, printed: Printed, length: int, pool
     if allowed is None:
         if found is None:
             return Line("kv_cache_tokens", text, printed.value, None, "off",
-                        _reason_for(made, lambda other: blocks_behind(other, printed.value, length) is not None)), None
+                        _reason_for(made, lambda other: _all_fit(launch, other, printed, length))), None
         return Line("kv_cache_tokens", text, printed.value, f"{found[0]:,} blocks", "not checked",
                     f"{found[0]:,} blocks would print it, but the log prints no memory to size by"), found
     lowest, highest = (tokens_of(made, blocks, length) for blocks in allowed)
@@ -407,15 +422,7 @@ def _tokens_line(launch: Launch, made: Plan, printed: Printed, length: int, pool
     nearest = lowest if printed.value < lowest else highest
     gap = printed.value - nearest
 
-    def closes(other: Plan) -> bool:
-        behind = blocks_behind(other, printed.value, length)
-        pool = _available(launch, other)
-        if behind is None or pool is None:
-            return False
-        wide = max(other.stage_bytes_per_block)
-        return behind[0] <= pool[1] // wide and pool[0] // wide <= behind[1]
-
-    reason = _reason_for(made, closes)
+    reason = _reason_for(made, lambda other: _all_fit(launch, other, printed, length))
     if found and printed.value < lowest and not reason.startswith(("would", "it would")):
         pool = (found[0] * max(made.stage_bytes_per_block), (found[1] + 1) * max(made.stage_bytes_per_block))
         reason = (f"the figure belongs to a pool of {gib_text(pool[0])} GiB: another rank may have had less, or the two "
@@ -513,13 +520,9 @@ def _other_pool(made: Plan, length: int, reason: str) -> str:
 
 # --- why it may be off ---------------------------------------------------------------------------------------
 
-def _variants(made: Plan) -> Iterator[tuple[str, Callable[[], Plan]]]:
-    """Other set-ups that could stand behind a figure, most likely first."""
-    engine, model = made.engine, made.model
-
-    def with_flags(**flags):
-        return lambda: plan(model, engine.replace(**flags))
-
+def _variants(made: Plan) -> Iterator[tuple[str, dict]]:
+    """Other set-ups that could stand behind a figure, as flags; most likely first."""
+    engine, model, with_flags = made.engine, made.model, dict
     if model.has_state:
         yield f"prefix caching {'off' if engine.enable_prefix_caching else 'on'}", \
             with_flags(enable_prefix_caching=not engine.enable_prefix_caching)
@@ -559,20 +562,51 @@ def _variants(made: Plan) -> Iterator[tuple[str, Callable[[], Plan]]]:
             yield f"tensor_parallel_size {tp}", with_flags(tensor_parallel_size=tp, decode_context_parallel_size=1)
 
 
+PAIRED = 8  # of the likeliest changes, those that are also tried two at a time
+
+
 def _reason_for(made: Plan, fits: Callable[[Plan], bool]) -> str:
-    """The set-ups that would give the printed figure; none is claimed when two would."""
-    found = []
-    for what, make in _variants(made):
-        try:
-            if fits(make()):
-                found.append(what)
-        except SizingError:
-            continue
+    """The set-ups that would give the printed figures; none is claimed when two would."""
+    singles = list(_variants(made))
+    found = [what for what, flags in singles if _would(made, flags, fits)]
+    if not found:
+        likely = singles[:PAIRED]
+        found = [f"{one} together with {two}" for (one, first), (two, second) in combinations(likely, 2)
+                 if not set(first) & set(second) and _would(made, first | second, fits)]
     if not found:
         return "no other KV cache type, draft, caching, print, window, block size or TP tried gives it"
     if len(found) == 1:
         return f"it would be right with {found[0]}"
     return f"it would be right with {', or with '.join(found[:4])}: the log does not tell which"
+
+
+def _would(made: Plan, flags: dict, fits: Callable[[Plan], bool]) -> bool:
+    try:
+        return fits(plan(made.model, made.engine.replace(**flags)))
+    except SizingError:
+        return False
+
+
+def _concurrency_fits(launch: Launch, other: Plan, printed: Printed, length: int) -> bool:
+    pool, needed = _available(launch, other), other.blocks_per_request(length)
+    wide = max(other.stage_bytes_per_block)
+    return pool is not None and _inside(pool.low // wide / needed, pool.high // wide / needed, printed)
+
+
+def _all_fit(launch: Launch, other: Plan, printed: Printed, length: int) -> bool:
+    """Does another set-up give a token figure from the printed pool, and the concurrency beside it?"""
+    pool, wide = _available(launch, other), max(other.stage_bytes_per_block)
+    behind = blocks_behind(other, printed.value, length)
+    if behind is None:
+        return False
+    first, last = behind
+    if pool is not None:
+        first, last = max(first, pool.low // wide), min(last, pool.high // wide)
+    beside = _of(launch.max_concurrency, printed)
+    if first > last or beside is None:
+        return first <= last
+    needed = other.blocks_per_request(length)
+    return _inside(first / needed, last / needed, beside)
 
 
 def _implied(launch: Launch, made: Plan | None) -> dict:

@@ -227,6 +227,7 @@ INFO 11-19 [k.py:2] Maximum concurrency for 8,192 tokens per request: 17.73x""")
     x = explain(log, model="Qwen3-8B")
     tokens = [line for line in x.lines if line.name == "kv_cache_tokens"]
     assert [line.verdict for line in tokens] == ["within rounding"] * 2, "each against the pool of some worker"
+    assert x.verdict == "within rounding"
     assert "20.1" in tokens[0].reason and x.implied["smallest_available_gib"] == 19.95
 
 
