@@ -21,7 +21,7 @@ __all__ = ["Band", "ConfigError", "Engine", "EngineError", "MemoryBudget", "Mode
 def __getattr__(name):
     """What reads logs and commands loads when first used: few readers of the sizes need it."""
     if name == "explain":
-        from .explain import explain as found
+        from .explanation import explain as found
     elif name == "read_command":
         from .command import read_command as found
     elif name == "read_log":

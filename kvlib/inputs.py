@@ -213,15 +213,20 @@ class Toggle(Input):
 
 class TextBox(Input):
     """Free text: one line, or ``lines`` of them (a pasted config or log, then usually ``wide=True``).
-    ``read`` may turn the text into a value; a ValueError it raises becomes the field's sentence."""
+    ``read`` may turn the text into a value; a ValueError it raises becomes the field's sentence.
+    Of a text longer than ``most`` characters the browser sends the length alone; ``instead`` says what to do."""
 
     kind = "text"
 
-    def __init__(self, name, default="", *, lines=1, wide=False, read=None, **words):
+    def __init__(self, name, default="", *, lines=1, wide=False, read=None, most=4_000_000, instead="shorten it", **words):
         super().__init__(name, default, **words)
-        self.lines, self.wide, self.read = lines, wide, read
+        self.lines, self.wide, self.read, self.most, self.instead = lines, wide, read, most, instead
 
     def parse(self, raw):
+        length = int(raw[1:]) if str(raw)[:1] == "\0" and raw[1:].isdigit() else len(raw)
+        if length > self.most:
+            raise InputError(f"{self.label}: {length:,} characters are more than the {self.most:,} that can be sent; "
+                             f"{self.instead}.")
         if self.read is None:
             return str(raw)
         try:
@@ -230,7 +235,7 @@ class TextBox(Input):
             raise InputError(f"{self.label}: {problem}") from None
 
     def describe(self):
-        return super().describe() | {"lines": self.lines}
+        return super().describe() | {"lines": self.lines, "most": self.most}
 
 
 class Rows(Input):

@@ -42,11 +42,23 @@ def test_the_hybrid_log_is_exact_and_says_that_caching_was_on():
 def test_the_sweep_notes_two_pairs_do_not_belong_together():
     refused = by_name(explain(read_log(LOGS / "llama-tp-sweep-refused.log"), model="Llama-3.1-8B"))
     assert refused["estimated_max_model_len"].verdict == "off" and "6.281" in refused["estimated_max_model_len"].reason
-    assert refused["needed"].verdict == "within rounding"
+    assert refused["needed"].verdict == "exact"
     pair = ("Available KV cache memory: 18.4 GiB\nGPU KV cache size: 688,304 tokens, "
             "Maximum concurrency for 32,768 tokens per request: 21.01x")
     line = by_name(explain(read_log(pair), model="Qwen2.5-1.5B"))["kv_cache_tokens"]
-    assert line.verdict == "off" and "18.38 GiB" in line.reason
+    assert line.verdict == "off" and "18.38 GiB, not 18.4" in line.reason
+    beside = by_name(explain(read_log(pair), model="Qwen2.5-1.5B"))["max_concurrency"]
+    assert beside.verdict == "exact" and "43,019 / 2,048" in beside.recomputed, "the pair itself belongs together"
+
+
+@pytest.mark.parametrize("name, known", [
+    ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"), ("/models/Qwen3-8B", "Qwen3-8B"), ("Qwen/Qwen3-8B-FP8/", "Qwen3-8B-FP8"),
+    ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46", "Qwen3-8B"),
+    ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", "Llama-3.1-8B"), ("Qwen/Qwen3-8B-AWQ", "Qwen3-8B"), ("nobody/Qwen", None)])
+def test_the_model_of_a_log_is_found_by_its_own_name(name, known):
+    x = explain(read_log(f"non-default args: {{'model': '{name}'}}\nAvailable KV cache memory: 93.61 GiB"))
+    assert (x.model and x.model.name) == known
+    assert any("catalogue" in note for note in x.notes)
 
 
 def test_without_a_model_the_log_still_proves_something():

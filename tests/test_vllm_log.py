@@ -3,7 +3,8 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kvlib import explain, read_log
 from kvlib.log_diff import diff
@@ -320,3 +321,10 @@ def test_hostile_text_takes_bounded_time(text):
     start = time.process_time()
     explain(read_log(text), model="Qwen3-8B")
     assert time.process_time() - start < 6
+
+
+def test_a_share_of_the_fuzz_run():
+    import fuzz_log
+
+    tried, longest, _ = fuzz_log.run(150, seed=5)
+    assert tried == 150 and longest < 6

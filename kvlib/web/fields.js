@@ -119,9 +119,11 @@ const kinds = {
     const box = field.lines > 1 ? make("textarea", { id, rows: field.lines, spellcheck: false })
       : make("input", { id, type: "text", className: "kv-line", autocomplete: "off", spellcheck: false });
     box.setAttribute("aria-describedby", id + "-hint");
-    const set = slow(send, box);
+    // A message of more than the server's limit would end the connection: only its length is told.
+    const set = slow((text) => send(text.length > field.most ? `\0${text.length}` : text), box);
     const node = make("div", { className: "kv-field" }, make("label", { htmlFor: id, textContent: field.label }), box, hintFor(field, id + "-hint"));
-    return { node, show: set, mark: (bad) => box.setAttribute("aria-invalid", bad) };
+    const show = (raw) => { if (!raw.startsWith("\0")) set(raw); };
+    return { node, show, mark: (bad) => box.setAttribute("aria-invalid", bad) };
   },
 
   rows(field, send) {

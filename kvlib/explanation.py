@@ -89,11 +89,36 @@ def _model(launch: Launch, given: Any, notes: list[str]) -> Model | None:
     if not launch.model:
         notes.append("the log does not name its model; choose one, or paste its config.json")
         return None
-    try:
-        return load_model(catalog.model_name(launch.model))
-    except SizingError:
-        notes.append(f"the log's model {launch.model[:80]} is not in the catalogue; paste its config.json beside the log")
-        return None
+    for name in _names(launch.model):
+        try:
+            known = catalog.model_name(name)
+            model = load_model(known)
+        except SizingError:
+            continue
+        if name != launch.model:
+            notes.append(f"{launch.model[:80]} is read as {known} of the catalogue; paste its config.json to be sure")
+        return model
+    notes.append(f"the log's model {launch.model[:80]} is not in the catalogue; paste its config.json beside the log")
+    return None
+
+
+_TUNED = re.compile(r"-(?:instruct|chat|it|hf|base|fp8|fp8-dynamic|awq|gptq|int4|int8|w4a16|w8a8|nvfp4|fp4|bf16|4bit|8bit|dynamic|"
+                    r"gptq-int4|gptq-int8|quantized\.\w{2,6})$", re.IGNORECASE)
+
+
+def _names(name: str) -> Iterator[str]:
+    """What the model may be called in the catalogue: as it stands, without its folders, without what does not
+    change its cache (tuning, and the width of its weights)."""
+    yield name
+    cached = re.search(r"models--([\w.-]{1,100})--([\w.-]{1,100})/", name + "/")
+    last = cached[2] if cached else name.rstrip("/").rsplit("/", 1)[-1]
+    yield last
+    for _ in range(4):
+        shorter = re.sub(r"^Meta-", "", _TUNED.sub("", last))
+        if shorter == last:
+            return
+        last = shorter
+        yield last
 
 
 def engine_of(launch: Launch, notes: list[str] | None = None) -> Engine:
@@ -339,7 +364,8 @@ def _model_lines(launch: Launch, made: Plan) -> Iterator[Line]:
             line = line._replace(reason=f"{line.reason}; pool of {own.worker[:60]}, {own.text}")
         yield line
     for printed in launch.num_gpu_blocks:
-        yield _blocks_line(launch, printed, allowed, blocks)
+        off = any(found and not (allowed and found[0] <= allowed[1] and allowed[0] <= found[1]) for _, found in pinned)
+        yield _blocks_line(launch, printed, allowed, None if off else blocks)
     for place, printed in enumerate(launch.max_concurrency):
         blocks = _beside(pinned, printed, place, len(launch.max_concurrency)) or blocks
         if blocks is None:
@@ -425,12 +451,23 @@ def _tokens_line(launch: Launch, made: Plan, printed: Printed, length: int, pool
     reason = _reason_for(made, lambda other: _all_fit(launch, other, printed, length))
     if found and printed.value < lowest and not reason.startswith(("would", "it would")):
         pool = (found[0] * max(made.stage_bytes_per_block), (found[1] + 1) * max(made.stage_bytes_per_block))
-        reason = (f"the figure belongs to a pool of {gib_text(pool[0])} GiB: another rank may have had less, or the two "
+        reason = (f"the figure belongs to a pool of {gib_text(pool[0])} GiB, not {_named(launch)}: another rank may have had less, or the two "
                   "figures are not of one launch")
     elif found and not reason.startswith(("would", "it would")):
         reason = (f"the figure belongs to a pool of {gib_text(found[0] * max(made.stage_bytes_per_block))} GiB, more "
                   "than is printed: the two figures are not of one launch")
-    return Line("kv_cache_tokens", text, printed.value, recomputed, "off", f"off by {gap:+,} tokens; {reason}"), None
+    gone = None if reason.startswith("it would") else found  # the concurrency may still belong to these tokens
+    return Line("kv_cache_tokens", text, printed.value, recomputed, "off", f"off by {_signed(gap)} tokens; {reason}"), gone
+
+
+def _named(launch: Launch) -> str:
+    """The pool as the log prints it."""
+    smallest = min(launch.available_kv_cache_gib, key=lambda printed: printed.value, default=None)
+    return smallest.text if smallest else "the one printed"
+
+
+def _signed(number: int) -> str:
+    return f"{number:+,}".replace("-", "−")
 
 
 def _blocks_line(launch: Launch, printed: Printed, allowed, pinned) -> Line:
@@ -468,7 +505,7 @@ def _length_line(launch: Launch, name: str, printed: int, text: str, low: int, h
     reason = "the longest request that the start-up check lets through"
     if not agrees:
         gap = printed - (low if printed < low else high)
-        reason += f"; off by {gap:+,} tokens: the length and the memory printed do not belong together"
+        reason = f"off by {_signed(gap)} tokens: the length and the memory printed do not belong together"
     return Line(name, text, printed, recomputed, verdict, reason)
 
 
@@ -485,7 +522,7 @@ def _refusal_lines(launch: Launch, made: Plan, pool) -> Iterator[Line]:
     sizing = size_plan(made, available_bytes=_for(made, 1 << 30))
     needed = sizing.needed_bytes / GiB
     text = refusal.text.strip()[:400]
-    exact = gib_text(sizing.needed_bytes) == refusal.needed_gib.text
+    exact = float(gib_text(sizing.needed_bytes)) == refusal.needed_gib.value
     yield Line("needed", text, refusal.needed_gib.value, f"{needed:.4f} GiB",
                "exact" if exact else "within rounding" if _inside(needed, needed, refusal.needed_gib) else "off",
                "bytes per block × blocks of one request" if exact or _inside(needed, needed, refusal.needed_gib) else
