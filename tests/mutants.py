@@ -1,4 +1,5 @@
-"""Change one rule at a time and see that a test fails: run by hand, `python tests/mutants.py`.
+"""Change one rule at a time and see that a test fails: run by hand, `python tests/mutants.py`, or with a file's
+name or a piece of a mutant's text for some of them.
 
 Each mutant is a small slip of the kind people make: a +1 dropped, a floor for a ceiling, a version too early. The
 tests run on a copy of the package, first those that fail fastest; a mutant that passes them all has survived.
@@ -33,13 +34,13 @@ MUTANTS = [  # file, what stands there, what is put in its place
     ("spec.py", "layer.linear_conv_kernel_dim - 1 + drafts", "layer.linear_conv_kernel_dim + drafts"),
     ("spec.py", "layer.conv_kernel - 1 + drafts", "layer.conv_kernel - 1"),
     ("spec.py", "layer.n_groups if layer.n_groups % tp == 0 else tp", "layer.n_groups"),
-    ("spec.py", 'fallback = "float32" if on_cpu or isinstance(layer, (KimiDelta, Lightning)) else setup.model_dtype',
+    ("spec.py", 'fallback = "float32" if on_cpu or isinstance(layer, KimiDelta) else setup.model_dtype',
      "fallback = setup.model_dtype"),
     ("spec.py", "return 1 + drafts", "return 1"),
     ("spec.py", "return 2 + drafts + keeps_checkpoint", "return 2 + drafts"),
     ("spec.py", "granularity * cdiv(largest, granularity * per_token)", "granularity * max(1, largest // (granularity * per_token))"),
     ("spec.py", "math.lcm(granularity, GDN_CHECKPOINT_TOKENS)", "granularity"),
-    ("spec.py", "block_size if engine.enable_prefix_caching else setup.max_model_len", "block_size"),
+    ("spec.py", "block_size if caches_prefixes(model, engine) else setup.max_model_len", "block_size"),
     ("spec.py", 'layer.inclusive and engine.version.has("inclusive_window")', "False"),
     ("pool.py", "MERGE_BELOW = 1.5", "MERGE_BELOW = 2.0"),
     ("pool.py", "max(sizes) < min(sizes) * MERGE_BELOW", "max(sizes) <= min(sizes) * MERGE_BELOW"),
@@ -105,7 +106,7 @@ def main() -> int:
             shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "browser"))
         shutil.copy(ROOT / "pyproject.toml", copy)
         for file, old, new in MUTANTS:
-            if asked and file not in asked:
+            if asked and not any(word == file or word in old for word in asked):
                 continue
             path = copy / "kvlib" / file
             whole = path.read_text(encoding="utf-8")

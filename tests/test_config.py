@@ -159,3 +159,24 @@ def test_layers_by_hand():
     for bad in ([dict(kind="fulll")], ["full"], [dict(kind="full", heads=8)], [dict(kind="full", num_kv_heads="8")]):
         with pytest.raises(kvlib.ConfigError, match="layer 0"):
             kvlib.from_layers(bad)
+
+
+def test_nemotron_nas_says_how_many_query_heads_share_a_kv_head():
+    """A block's n_heads_in_group is a width of sharing, not a count of KV heads."""
+    blocks = [{"attention": {"no_op": False, "n_heads_in_group": 4}}, {"attention": {"no_op": True}}]
+    config = dict(model_type="nemotron-nas", architectures=["DeciLMForCausalLM"], num_hidden_layers=2, hidden_size=4096,
+                  num_attention_heads=64, block_configs=blocks, max_position_embeddings=8192, torch_dtype="bfloat16",
+                  vocab_size=1000, intermediate_size=1)
+    model = kvlib.load_model(config)
+    assert [getattr(layer, "num_kv_heads", None) for layer in model.layers] == [16, None]
+
+
+@pytest.mark.parametrize("version, blocks", [("0.28", 385), ("0.30", 386)])
+def test_cohere2_counts_the_token_beside_its_window_since_030(version, blocks):
+    """Run with both releases. ceil((4096 - 1 + 2049) / 16) + 1, and one token more."""
+    config = dict(model_type="cohere2", architectures=["Cohere2ForCausalLM"], num_hidden_layers=4, hidden_size=8192,
+                  num_attention_heads=64, num_key_value_heads=8, sliding_window=4096, sliding_window_pattern=4,
+                  max_position_embeddings=131072, torch_dtype="bfloat16", vocab_size=256000, intermediate_size=1)
+    engine = kvlib.Engine(vllm_version=version, max_num_batched_tokens=2049, async_scheduling=False)
+    sizing = kvlib.size(kvlib.load_model(config), engine, available_bytes=64 << 30)
+    assert {group.blocks_per_request for group in sizing.groups if group.kind == "sliding"} == {blocks}

@@ -3,6 +3,7 @@ import pytest
 
 import kvlib
 from kvlib import Engine
+from kvlib.memory import requested_bytes
 
 GiB = 1 << 30
 QWEN, HYBRID, OSS, MLA = (kvlib.load_model(name) for name in ("Qwen3-8B", "Qwen3.8-27B", "gpt-oss-120b", "DeepSeek-V3"))
@@ -113,3 +114,22 @@ def test_an_engine_shows_only_what_was_changed():
     engine = Engine(tensor_parallel_size=2, kv_cache_dtype="fp8")
     assert repr(engine) == "Engine(tensor_parallel_size=2, kv_cache_dtype='fp8')"
     assert engine.replace(max_model_len=8).max_model_len == 8 and engine == Engine(tensor_parallel_size=2, kv_cache_dtype="fp8")
+
+
+@pytest.mark.parametrize("version, batches", [("0.25", 1), ("0.28", 2), ("0.30", 3), ("0.33", 3)])
+def test_tokens_in_flight_of_two_stages(version, batches):
+    """rules.md, sliding windows: a mixture of experts kept the older runner until 0.30."""
+    sizing = sized(OSS, vllm_version=version, pipeline_parallel_size=2, max_num_batched_tokens=4096)
+    assert sizing.plan.setup.tokens_in_flight == batches * 4096
+
+
+@pytest.mark.parametrize("max_num_seqs, outcome", [(500, "passes"), (501, "max_num_seqs")])
+def test_as_many_sequences_as_blocks_are_allowed(max_num_seqs, outcome):
+    """rules.md: refused where max_num_seqs is above the number of blocks."""
+    sizing = sized(HYBRID, max_num_seqs=max_num_seqs, num_gpu_blocks_override=500, max_model_len=8192)
+    assert (sizing.num_gpu_blocks, sizing.outcome) == (500, outcome)
+
+
+def test_a_share_of_the_card_is_rounded_up():
+    """rules.md, requested memory: ceil(total * gpu_memory_utilization)."""
+    assert requested_bytes(1001, 0.9) == 901 and requested_bytes(1000, 0.5) == 500
