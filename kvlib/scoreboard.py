@@ -7,6 +7,7 @@ note prints.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -224,6 +225,37 @@ class Score:
             return None
         gap = Fraction(self.ours[0]) - Fraction(wanted[0])
         return int(gap) if gap.denominator == 1 else float(gap)
+
+
+    @property
+    def against_print(self) -> str:
+        """How the note's print stands to our figure: "equal", "rounded", "off", or "not printed"; "" without one."""
+        if self.verdict == "shown":
+            return ""
+        printed = re.findall(r"\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3})", "", self.row["printed"]))
+        if not printed:
+            return "not printed"
+        if re.fullmatch(r"\d+/\d+", self.row["printed"]):
+            printed = [str(float(Fraction(self.row["printed"])))]
+        mega = 10**6 if self.row["unit"] == "MB" else 1
+        verdicts = {min((_print_of(Fraction(value) / mega, text) for text in printed), key=_WORSE.index) for value in self.ours}
+        return max(verdicts, key=_WORSE.index)
+
+
+_WORSE = ("equal", "rounded", "off")
+
+
+def _print_of(value: Fraction, text: str) -> str:
+    gap = abs(value - Fraction(text))
+    if gap <= abs(value) / 10**8:  # a GiB of whole bytes
+        return "equal"
+    return "rounded" if gap <= _last_digit(text) / 2 else "off"
+
+
+def _last_digit(text: str) -> Fraction:
+    """The worth of a printed figure's last digit that is not a filling zero."""
+    whole, _, decimals = text.partition(".")
+    return Fraction(1, 10**len(decimals)) if decimals else Fraction(10 ** (len(whole) - len(whole.rstrip("0"))))
 
 
 def within(value, text: str) -> bool:

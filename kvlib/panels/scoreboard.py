@@ -28,12 +28,19 @@ def table_of(found: list[Score], name: str):
     """A note's rows: printed, ours and the difference, each with the lesson it lives in."""
     figures = [s for s in found if s.verdict != "shown"]
     rows = [{"id": s.row["id"], "what": s.row["what"] + (" (rebuilt)" if s.row["lost"] == "yes" else ""),
-             "printed": f"{s.row['printed']} {s.row['unit']}".strip(), "ours": _ours(s), "gap": _gap(s),
-             "where": _link(s.row)} for s in found]
+             "printed": _printed(s.row), "ours": _ours(s), "gap": _gap(s),
+             "as_printed": s.against_print or "–", "where": _link(s.row)} for s in found]
     return table(rows, [Col("id", fmt="text"), Col("what", "what", "text"), Col("printed", "printed", "text"),
-                        Col("ours", "ours", "text"), Col("gap", "difference", "text"), Col("where", "lesson")],
+                        Col("ours", "ours", "text"), Col("gap", "difference", "text"),
+                        Col("as_printed", "the print is", "text"), Col("where", "lesson")],
                  caption=f"All rows of the {name}",
-                 footer=reproduced(sum(s.verdict == "equal" for s in figures), len(figures), "rows with figures"))
+                 footer=reproduced(sum(s.verdict == "equal" for s in figures), len(figures), "rows worked out"))
+
+
+def _printed(row: dict) -> str:
+    if not any(character.isdigit() for character in row["printed"]):
+        return "–"
+    return f"{row['printed']} {'' if '=' in row['printed'] else row['unit']}".strip()
 
 
 def _ours(found: Score) -> str:
