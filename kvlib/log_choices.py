@@ -30,9 +30,8 @@ def choices(x: Explanation) -> Choices:
     """The choices for a refused launch, least harm first; none where the model or the memory is not known.
 
     >>> from kvlib import explain, read_log
-    >>> text = ("ValueError: To serve at least one request with the model's max seq len (131072), (16.0 GiB KV cache is "
-    ...         "needed, which is larger than the available KV cache memory (6.31 GiB). Try increasing")
-    >>> [choice.name for choice in choices(explain(read_log(text), model="Llama-3.1-8B")).remedies][:2]
+    >>> refused = explain(read_log(catalog.log_text("llama-tp-sweep-refused")), model="Llama-3.1-8B")
+    >>> [choice.name for choice in choices(refused).remedies][:2]
     ['lower max_model_len to 51,680', 'FP8 KV cache, and max_model_len to 103,392']
     """
     launch, model, engine = x.launch, x.model, x.engine

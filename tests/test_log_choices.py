@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kvlib import explain, load_model, read_log, size
+from kvlib import Engine, explain, load_model, read_log, size
 from kvlib.log_choices import choices
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "logs"
@@ -11,8 +11,7 @@ FULL = """(EngineCore pid=1) INFO x Initializing a V1 LLM engine (v0.30.0) with 
 Model loading took 14.99 GiB memory and 2 seconds
 INFO Initial free memory: 23.3 GiB; Requested memory: 0.920000 (util), 22.08 GiB
 INFO Available KV cache memory: 6.28 GiB
-ValueError: To serve at least one request with the model's max seq len (131072), (16.0 GiB KV cache is needed, which is larger \
-than the available KV cache memory (6.28 GiB). Based on the available memory, the estimated maximum model length is 51424. Try"""
+""" + size(load_model("Llama-3.1-8B"), Engine(vllm_version="0.30", max_model_len=131072), available_bytes=round(6.28 * 2**30)).log_lines()[-1]
 FREE = """non-default args: {'model': 'Qwen/Qwen3-8B', 'max_model_len': 32768}
 ValueError: Free memory on device cuda:0 (20.28/31.36 GiB) on startup is less than desired GPU memory utilization (0.92, 28.85 GiB)."""
 SEQS = """non-default args: {'model': 'Qwen/Qwen3.8-27B', 'max_model_len': 8192, 'max_num_seqs': 1024, 'tensor_parallel_size': 2}
