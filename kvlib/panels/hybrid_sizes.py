@@ -77,11 +77,11 @@ class SizeAgainstLength(Panel):
             description=f"Qwen3.8-27B prints {found.kv_cache_tokens:,} tokens at {s.max_model_len:,}; full attention alone "
                         f"{plain.kv_cache_tokens:,}; the pool has {slots:,} slots.",
             note=f"The lines join lengths that are whole blocks of {found.block_size:,} tokens; in between the last block "
-                 "is charged whole, so the point may lie a little lower.")
+                 "counts whole, so the point may lie a little lower. The dashed line is full attention alone.")
 
 
 def extra(found) -> int:
-    """Tokens by which each request is charged too long: its blocks of state, in tokens.
+    """The tokens that would fit where the states of a request lie.
 
     >>> extra(launch())
     9408
@@ -123,7 +123,7 @@ def _names(hybrid, slots):
     """Names beside the lines: over the dashed one, under the curve, and in the room that states take."""
     at, printed = hybrid[len(hybrid) // 3]
     top = slots / 1e6
-    dashed = {"tokens": 600, "printed": min(top + 0.15, _CURVE_LIMIT - 0.08), "text": f"full attention alone: {slots:,}"}
+    dashed = {"tokens": 600, "printed": min(top + 0.15, _CURVE_LIMIT - 0.08), "text": f"all slots: {slots:,}"}
     if top < 0.7:  # no room for more
         return [dashed]
     return [dashed, {"tokens": 2_200, "printed": (printed + 2.2 * top) / 3.2, "text": "taken by states"},

@@ -131,8 +131,8 @@ def _answer(running, waiting, tokens, states):
     if not running and not waiting:
         return html("The pool is empty: {} blocks can go to tokens or to states.", POOL - 1)
     used = tokens + states
-    first = html("{} run and hold {} of {} blocks: {} with tokens, {} with states ({} %)",
-                 strong(f"{running} sequence" + "s" * (running != 1)), used, POOL, tokens, strong(states),
+    first = html("{} run and hold {} of {} usable blocks: {} with tokens, {} with states ({} %)",
+                 strong(f"{running} sequence" + "s" * (running != 1)), used, POOL - 1, tokens, strong(states),
                  f"{100 * states / max(1, used):.0f}")
     if waiting:
         return html("{}; {} must wait.", first, strong(f"{waiting} more"))
