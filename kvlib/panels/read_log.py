@@ -99,9 +99,9 @@ class ReadLog(Panel):
                help="Whose cache is recomputed."),
         TextBox("launch", "last", read=_number, label="Launch", help="last, or its number: 1 is the first in the log."),
         TextBox("path", "", label="Path of a log file", wide=True, most=4_096, help="On the machine where this notebook runs; of any size."),
-        TextBox("text", "", lines=7, wide=True, most=MOST, label="Paste a log",
+        TextBox("text", "", lines=7, wide=True, most=MOST, label="Paste a log, or drop its file here",
                 instead="give the path of the file in the field above instead", help="All of it, or a few lines."),
-        TextBox("config", "", lines=3, wide=True, read=_config, label="Paste a config.json", help="Of a model that the catalogue lacks."),
+        TextBox("config", "", lines=3, wide=True, read=_config, label="Paste a config.json, or drop it here", help="Of a model that the catalogue lacks."),
     ]
     predict = Predict(
         "The sweep note's refusal prints 6.31 GiB available and a longest length of 51,440 tokens. Llama-3.1-8B takes 2 MiB a "
@@ -217,11 +217,11 @@ def memory_parts(x):
         parts.append(("runtime reserve", max(0.0, budget.peak_activation_bytes / GiB), "reserve"))
     if pool is not None:
         parts.append(("KV cache", max(0.0, pool), "kv"))
-    if needed and pool is not None and needed > pool:
-        parts.append(("missing for one request", needed - max(0.0, pool), "refused"))
-    used = sum(part[1] for part in parts if part[2] != "refused")
+    used = sum(part[1] for part in parts)
     if total and total > used:
         parts.append(("not requested", total - used, "unused"))
+    if needed and pool is not None and needed > pool:
+        parts.append(("missing for one request", needed - max(0.0, pool), "refused"))
     end = sum(part[1] for part in parts)
     if not parts:
         return [("no memory is printed", 1.0, "unused", "–")], 1, "The log prints no memory."
