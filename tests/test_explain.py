@@ -53,7 +53,7 @@ def test_the_sweep_notes_two_pairs_do_not_belong_together():
 
 @pytest.mark.parametrize("name, known", [
     ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"), ("/models/Qwen3-8B", "Qwen3-8B"), ("Qwen/Qwen3-8B-FP8/", "Qwen3-8B-FP8"),
-    ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46", "Qwen3-8B"),
+    ("/data/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/b968826d9c46", "Qwen3-8B"),
     ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", "Llama-3.1-8B"), ("Qwen/Qwen3-8B-AWQ", "Qwen3-8B"), ("nobody/Qwen", None)])
 def test_the_model_of_a_log_is_found_by_its_own_name(name, known):
     x = explain(read_log(f"non-default args: {{'model': '{name}'}}\nAvailable KV cache memory: 93.61 GiB"))
