@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .engine import Engine
-from .errors import EngineError
+from .errors import ConfigError, EngineError
 from .log_lines import log_lines as _log_lines
 from .memory import MemoryBudget, available_bytes as budget_available, requested_bytes
 from .model import Model
@@ -141,6 +141,11 @@ def size(model: Model, engine: Engine | None = None, *, available_bytes: int | S
     >>> s.kv_cache_tokens, f"{s.max_concurrency:.2f}"
     (681600, '16.64')
     """
+    if not isinstance(model, Model):
+        raise ConfigError(f"the model is {model!r:.60}; read it first: load_model(…)", field="model", found=model,
+                          expected="a model from load_model or from_layers")
+    if engine is not None and not isinstance(engine, Engine):
+        raise EngineError(f"the engine is {engine!r:.60}; give Engine(max_model_len=…)", flag="engine", found=engine)
     return size_plan(plan(model, engine if engine is not None else Engine()), available_bytes=available_bytes,
                      memory=memory)
 
@@ -197,8 +202,8 @@ def _available(made: Plan, given, memory) -> tuple[list[int], str]:
         raise EngineError(f"available_bytes has {len(values)} entries for {stages} pipeline stages; give one for each",
                           flag="available_bytes", found=len(values))
     for value in values:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise EngineError(f"available_bytes is {value!r}; it must be a whole number of bytes",
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > 1 << 62:
+            raise EngineError(f"available_bytes is {value!r:.40}; it must be a whole number of bytes",
                               flag="available_bytes", found=value, expected="a whole number of bytes")
     return values, "measured"
 

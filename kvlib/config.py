@@ -78,6 +78,9 @@ def _from_path(path: Path) -> tuple[Mapping, str]:
     if not file.exists():
         raise ConfigError(f"the folder {path.name or path} has no config.json", field=str(path), found=None,
                           expected="a folder with a config.json")
+    if not file.is_file():
+        raise ConfigError(f"{file.name} is not a file; give a config.json", field=str(file), found=None,
+                          expected="a config.json")
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
             raise ConfigError(f"{file.name} is {file.stat().st_size >> 20} MiB; a config.json is a few KiB",
@@ -169,7 +172,8 @@ def _not_another_file(config: Mapping, name: str) -> None:
         base = config.get("base_model_name_or_path") or "the base model"
         raise ConfigError(f"{name}: this is the config of a PEFT adapter; give the config.json of {base}",
                           field="peft_type", found=config["peft_type"], expected="a model's config.json")
-    if "tokenizer_class" in config and "num_hidden_layers" not in config and "text_config" not in config:
+    if "tokenizer_class" in config and "text_config" not in config and "model_type" not in config and \
+            "num_hidden_layers" not in config:
         raise ConfigError(f"{name}: this is a tokenizer's config; give the model's config.json",
                           field="tokenizer_class", found=config["tokenizer_class"], expected="a model's config.json")
     if "weight_map" in config:
@@ -224,7 +228,8 @@ def _max_length(fields: Fields, model_type: str) -> tuple[int, int | None]:
                 continue
             base = part.get("original_max_position_embeddings")
             if kind in _YARN:
-                older = int(base * factor) if isinstance(base, int) and not isinstance(base, bool) else None
+                older = int(base * factor) if isinstance(base, int) and not isinstance(base, bool) and 0 < base <= 1 << 40 \
+                    else None
             else:
                 length = int(length * factor)
     named = fields.integer("model_max_length", None)
@@ -234,7 +239,7 @@ def _max_length(fields: Fields, model_type: str) -> tuple[int, int | None]:
 def _long_rope_length(fields: Fields) -> int | None:
     """LongRoPE: without --max-model-len, vLLM serves the length from before the stretching."""
     rope = fields.get("rope_scaling") or fields.get("rope_parameters")
-    if isinstance(rope, Mapping) and "longrope" in (rope.get("rope_type"), rope.get("type")):
+    if isinstance(rope, Mapping) and {"longrope", "su"} & {str(rope.get("rope_type")), str(rope.get("type"))}:
         return fields.integer("original_max_position_embeddings", None)
     return None
 
@@ -253,7 +258,7 @@ def _checkpoint_kv_dtype(fields: Fields) -> str | None:
         if isinstance(said, Mapping):
             if said.get("type") != "float" or said.get("dynamic") is not False:
                 return None
-            return {8: "fp8_e4m3", 4: "nvfp4"}.get(said.get("num_bits"))
+            return {"8": "fp8_e4m3", "4": "nvfp4"}.get(str(said.get("num_bits")))
         return {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}.get(str(said).lower())
     anywhere = fields.anywhere("quantization_config")
     if isinstance(anywhere, Mapping) and anywhere.get("quant_method") == "compressed-tensors" and \

@@ -67,6 +67,10 @@ def _anything(value):
     return True, ""
 
 
+def _card(value):
+    return value is None or isinstance(value, str) or hasattr(value, "total_bytes"), 'a card\'s name, such as "RTX 4090"'
+
+
 def _flag(default, check, required=False):
     return field(default=default, metadata={"check": check, "required": required})
 
@@ -90,7 +94,7 @@ class Engine:
     vllm_version: str = _flag("0.33", _anything)
     device: str = _flag("cuda", _one_of("cuda", "cpu"))
     dtype: str = _flag("auto", _one_of(*DTYPES))
-    gpu: Any = _flag(None, _anything)
+    gpu: Any = _flag(None, _card)
     tensor_parallel_size: int = _flag(1, _integer(1), required=True)
     pipeline_parallel_size: int = _flag(1, _integer(1), required=True)
     data_parallel_size: int = _flag(1, _integer(1), required=True)

@@ -57,9 +57,41 @@ def refuse_uncovered(c: Fields, architecture: str | None, model_type: str) -> No
         _refuse(c, who, "cross-attention layers", "cross_attention_layers")
     if c.get("sparse_attention_config") is not None:
         _refuse(c, who, "block-sparse attention with its own index", "sparse_attention_config")
+    if _encoder_only(c, model_type, architecture or ""):
+        _refuse(c, who, "an encoder, whose tokens all see each other: it keeps no KV cache", "model_type")
+    for field, what in _UNCOVERED_FIELDS.items():
+        if c.get(field) not in (None, False, 0, 1, "", [], {}):
+            _refuse(c, who, what, field)
+    if model_type in _UNCOVERED_TYPES:
+        _refuse(c, who, _UNCOVERED_TYPES[model_type], "model_type")
+    pairs = c.get("num_layers") if model_type == "longcat_flash" else None
+    if isinstance(pairs, int) and c.get("num_hidden_layers") != 2 * pairs:
+        _refuse(c, who, "two attentions in each layer, which num_hidden_layers does not count", "num_layers")
     shared = c.get("num_kv_shared_layers")
     if shared:
         _refuse(c, who, f"{shared} layers that share another layer's keys and values", "num_kv_shared_layers")
+
+
+_UNCOVERED_FIELDS = {  # fields that speak of a cache the readers below would miss
+    "total_ut_steps": "layers that run several times, each time with a cache of its own",
+    "loop_num": "layers that run several times, each time with a cache of its own",
+    "loop_window_size": "layers that run several times, each time with a cache of its own",
+    "mixer_types": "mixers of several kinds", "rswa_window": "a window with a reserve of its own",
+    "num_key_value_heads_per_layer": "a head count of its own in each layer",
+}
+_UNCOVERED_TYPES = {
+    **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "rwkv7"), "a recurrent state of a kind that is not known"),
+    "bailing_moe_linear": "linear attention of a kind that is not known", "zamba": "Zamba's shared attention",
+}
+_ENCODERS = frozenset((
+    "bert", "roberta", "xlm-roberta", "xlm_roberta", "modernbert", "distilbert", "albert", "electra", "deberta", "deberta-v2",
+    "mpnet", "nomic_bert", "camembert", "clip", "clip_text_model", "siglip", "wav2vec2", "hubert", "vit"))
+
+
+def _encoder_only(c: Fields, model_type: str, architecture: str) -> bool:
+    return (model_type in _ENCODERS or c.get("is_causal") is False or "Bidirectional" in architecture
+            or str(c.top.get("model_type")) in _ENCODERS
+            or model_type.startswith("gemma3") and c.get("use_bidirectional_attention") is True)
 
 
 def _refuse(c: Fields, who: str, what: str, field: str, layers=None) -> None:
@@ -117,11 +149,16 @@ def _head_dim(c: Fields) -> int:
 
 
 def _kv_heads(c: Fields) -> int:
+    if c.raw_type() == "falcon" and c.get("multi_query") is True and c.get("new_decoder_architecture") is not True:
+        return 1  # whatever num_kv_heads says
     for key in ("num_attention_groups", "num_key_value_heads", "num_kv_heads", "n_head_kv"):
         if c.given(key):
             return c.integer(key, high=1 << 20)
     if c.get("multi_query") is True and c.get("new_decoder_architecture") is not True:
         return 1
+    if c.given("multi_query_group_num"):
+        return c.integer("multi_query_group_num", high=1 << 20) if c.get("multi_query_attention") is not False else \
+            c.integer("num_attention_heads", high=1 << 20)
     c.note("num_key_value_heads is absent: every attention head keeps its own keys and values")
     return c.integer("num_attention_heads", high=1 << 20)
 
@@ -182,6 +219,9 @@ def _kimi_linear(c: Fields) -> list[Layer]:
     """Kimi-Linear: Kimi Delta Attention and latent attention, the layers counted from one."""
     linear = c.get("linear_attn_config")
     count = _count(c)
+    if not isinstance(linear, dict):
+        raise ConfigError(f"{c.name}: linear_attn_config is {short(linear)}; it must be an object",
+                          field="linear_attn_config", found=linear, expected="an object")
     kda = KimiDelta(*(c.whole(f"linear_attn_config.{key}", linear.get(key))
                       for key in ("num_heads", "head_dim", "short_conv_kernel_size")))
     full = linear.get("full_attn_layers")
@@ -373,7 +413,7 @@ def _gpt_oss(c: Fields) -> list[Layer]:
     """gpt-oss: vLLM goes by parity, whatever layer_types says: even layers slide (all do where all are said to)."""
     full, count = _attention(c), _count(c)
     sliding = _windowed(full, c.integer("sliding_window"))
-    if set(c.list_of("layer_types") or ()) == {"sliding_attention"}:
+    if set(map(str, c.list_of("layer_types") or ())) == {"sliding_attention"}:
         return [sliding] * count
     c.note("even layers slide: vLLM goes by parity and ignores layer_types for gpt_oss")
     return [full if index % 2 else sliding for index in range(count)]
@@ -450,7 +490,8 @@ _FOREIGN_FIELDS = (  # marks of caches that the plain reader cannot see
     "kv_lora_rank", "linear_attn_config", "attn_type_list", "layers_block_type", "hybrid_layer_pattern",
     "hybrid_override_pattern", "index_head_dim", "attention_types", "rwkv", "lru_width", "block_types",
     "hybrid_layer_ids", "mamba_expand", "d_state", "linear_attention", "full_attention_interval",
-    "num_cross_attention_layers", "encoder_layers", "swa_num_key_value_heads", "no_rope_layers_window")
+    "num_cross_attention_layers", "encoder_layers", "layer_group_size", "window_size", "attention_window_size",
+    "local_attention", "global_attn_every_n_layers", "type_vocab_size", "attn_layer_period", "swa_num_key_value_heads", "no_rope_layers_window")
 
 
 def _plain(c: Fields) -> list[Layer]:
@@ -476,14 +517,14 @@ _READERS = (
     (lambda c, t: t == "nemotron_h", _nemotron_h),
     (lambda c, t: t in ("mamba", "falcon_mamba", "mamba2"), _states_alone),
     (lambda c, t: t == "bailing_hybrid", _bailing_hybrid),
-    (_has("linear_attn_config", "kv_lora_rank"), _kimi_linear),
+    (lambda c, t: t == "kimi_linear" or _has("linear_attn_config", "kv_lora_rank")(c, t), _kimi_linear),
     (_has("attn_type_list"), _lightning),
     (_has("attn_layer_period", "mamba_d_state"), _jamba),
     (lambda c, t: t == "falcon_h1", _falcon_h1),
     (lambda c, t: t in ("bamba", "granitemoehybrid"), _bamba),
     (lambda c, t: t in ("lfm2", "lfm2_moe"), _short_conv),
     (_has("linear_num_value_heads", "linear_conv_kernel_dim"), _gated_delta),
-    (lambda c, t: t in MLA_MODEL_TYPES and c.get("kv_lora_rank") is not None, _latent_layers),
+    (lambda c, t: t in MLA_MODEL_TYPES and (c.get("kv_lora_rank") is not None or c.get("use_mla") is not False), _latent_layers),
     (_has("hybrid_layer_pattern", "swa_num_key_value_heads"), _two_geometries),
     (lambda c, t: t == "gemma4_text", _gemma4),
     (lambda c, t: t == "llama4_text", _llama4),
@@ -511,6 +552,7 @@ def _draft_layers(c: Fields, model_type: str, layers: list[Layer]) -> tuple[Laye
     """The layers of the model's own MTP module, shaped like those of the model; () where vLLM serves none."""
     if model_type == "nemotron_h":
         pattern = c.get("mtp_hybrid_override_pattern") or c.get("mtp_layers_block_type") or ()
+        pattern = pattern if isinstance(pattern, (str, list)) else ()
         count = sum(letter in ("*", "attention") for letter in pattern)
         count *= c.integer("num_nextn_predict_layers", 0, low=0, high=1)
     elif model_type in _MTP:

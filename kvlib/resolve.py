@@ -156,7 +156,7 @@ def _check_divides(count: int, tp: int, what: str) -> None:
 
 
 def _gpu(engine: Engine):
-    if engine.gpu is None or not isinstance(engine.gpu, str):
+    if engine.gpu is None or hasattr(engine.gpu, "total_bytes"):
         return engine.gpu
     from . import catalog
 
