@@ -252,7 +252,8 @@ def _judge(made: Plan, memory, checked, num_blocks: int, needed: int, length: in
         return "max_model_len", Refusal(message="auto-fit finds no length: not even one token fits")
     for each, have in checked:
         if each * needed > have:
-            return "max_model_len", Refusal(gib_text(each * needed), gib_text(have), estimate,
+            quoted = _longest(made.blocks_per_request, have // each, length)  # vLLM stops at the first stage
+            return "max_model_len", Refusal(gib_text(each * needed), gib_text(have), quoted,
                                             f"one request of {length:,} tokens does not fit")
     seqs_asked = engine.max_num_seqs is not None or engine.gpu is not None
     if made.model.has_state and seqs_asked and not engine.enforce_eager and made.setup.max_num_seqs > num_blocks:

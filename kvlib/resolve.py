@@ -266,6 +266,8 @@ def _attention(model: Model, engine: Engine, gpu, model_dtype: str, take) -> tup
         raise EngineError(f"block_size is {engine.block_size}; {name} takes multiples of {backend.kernel_block}",
                           flag="block_size", found=engine.block_size,
                           expected=f"a multiple of {backend.kernel_block}")
+    if fp8 and not latent and first.head_dim != first.v_head_dim and not engine.version.has("unequal_widths_fp8"):
+        cache_dtype = take("kv_cache_dtype", model_dtype, "layers with keys and values of two widths took no other before 0.32")
     return name, backend, cache_dtype
 
 

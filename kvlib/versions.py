@@ -52,6 +52,7 @@ CHANGES = (
     Change((0, 30, 0), "runner_v2", "the newer model runner is the default: with pipeline stages, one more batch in flight", "run"),
     Change((0, 30, 0), "kernel_rounding",
            "a hybrid's block is a multiple of the kernel blocks of all its backends", "run"),
+    Change((0, 32, 0), "unequal_widths_fp8", "--kv-cache-dtype reaches layers whose keys and values differ in width (MiMo-V2)", "run"),
     Change((0, 32, 0), "sparse_dcp_wants_fp8", "a sparse indexer under decode context parallelism needs fp8_ds_mla", "run"),
     Change((0, 32, 0), "glm_dsa_fp8", "GLM-5's cache defaults to FP8 on a B200-class card", "read"),
     Change((0, 32, 0), "drafts_widen_windows", "an MTP of several layers widens every window by its drafts", "read"),
