@@ -162,8 +162,11 @@ def gpu(name: str) -> Gpu:
     Traceback (most recent call last):
     kvlib.errors.EngineError: gpu 'H100' could be H100 PCIe 80GB, H100 SXM 80GB or H100 NVL 94GB; write one of them
     """
-    if isinstance(name, Gpu):
-        return name
+    return name if isinstance(name, Gpu) else _gpu_named(str(name))
+
+
+@cache
+def _gpu_named(name: str) -> Gpu:
     cards, wanted = _gpus(), _words(name)
     found = ([card for card in cards if _words(card) == wanted]
              or [card for card in cards if wanted and set(wanted) <= set(_words(card))]
@@ -172,7 +175,7 @@ def gpu(name: str) -> Gpu:
         return cards[found[0]]
     if found:
         near = found[:6]
-        message = f"gpu {str(name)!r} could be {_and(near, 'or')}; write one of them"
+        message = f"gpu {name!r} could be {_and(near, 'or')}; write one of them"
     elif unreported := [row["name"] for row in table("gpus.csv") if wanted and set(wanted) <= set(_words(row["name"]))]:
         near = []
         message = (f"nobody has reported the memory of a {unreported[0]}; "
@@ -180,7 +183,7 @@ def gpu(name: str) -> Gpu:
     else:
         low = {" ".join(_words(card)): card for card in cards}
         near = [low[key] for key in get_close_matches(" ".join(wanted), low, 3, 0.3)]
-        message = f"there is no gpu {str(name)!r} on the list; " + (
+        message = f"there is no gpu {name!r} on the list; " + (
             f"close names are {_and(near)}" if near else "catalog.gpus() shows the names")
     raise EngineError(message, flag="gpu", found=name, expected=", ".join(near) or None)
 

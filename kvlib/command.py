@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .engine import Engine
@@ -37,13 +38,15 @@ _SHORT = {"-tp": "tensor_parallel_size", "-pp": "pipeline_parallel_size", "-dp":
 class Other(NamedTuple):
     """Flags that are not part of the engine: no effect on the cache, or memory that is not modelled.
 
-    ``model`` is the model named, if any; ``takes_memory`` maps a flag to what it takes memory for.
+    ``model`` is the model named, if any; ``takes_memory`` maps a flag to what it takes memory for; ``given`` holds
+    every flag as it was given, so that :func:`kvlib.serve_line.serve_line` can write the command again.
     """
 
     model: str | None
     no_effect: dict
     takes_memory: dict
     notes: tuple[str, ...] = ()
+    given: Mapping = MappingProxyType({})
 
 
 def read_command(text: str) -> tuple[Engine, Other]:
@@ -68,23 +71,25 @@ def read_command(text: str) -> tuple[Engine, Other]:
 
 def engine_from_flags(flags: Mapping[str, Any], model: str | None = None) -> tuple[Engine, Other]:
     """An engine from flags by name (underscores), as a log holds them. See :func:`read_command`."""
-    used, no_effect, takes, notes = {}, {}, {}, []
+    used, no_effect, takes, notes, given = {}, {}, {}, [], {}
     for name, value in flags.items():
         name = _ALIASES.get(name, name)
         if name == "model":
             model = model or value
-        elif name == "speculative_config":
+            continue
+        given[name] = value
+        if name == "speculative_config":
             _speculative(value, used, no_effect, notes)
         elif name == "quantization" or name not in _FIELDS:
             (takes if name in TAKES_MEMORY else no_effect)[name] = value
         else:
-            used[name] = _value(name, value)
+            used[name] = flag_value(name, value)
     for name in takes:
         takes[name] = TAKES_MEMORY[name]
     if used.get("speculative_method") in ("eagle", "eagle3") and "draft_model" not in used:
         notes.append("the draft model's config is not part of the command: its layer is not counted until it is given")
         used.pop("speculative_method"), used.pop("num_speculative_tokens", None)
-    return Engine(**used), Other(model, no_effect, takes, tuple(notes))
+    return Engine(**used), Other(model, no_effect, takes, tuple(notes), given)
 
 
 def _words(text: str) -> list[str]:
@@ -151,8 +156,8 @@ def _parse(words: list[str]) -> tuple[str | None, dict]:
     return model, flags
 
 
-def _value(name: str, value: Any) -> Any:
-    """The value of an engine flag, from text where it is text."""
+def flag_value(name: str, value: Any) -> Any:
+    """The value of an engine flag, from text where it is text. Raises EngineError."""
     kind = _FIELDS[name].type
     if value is None or not isinstance(value, str):
         return value

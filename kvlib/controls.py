@@ -40,6 +40,9 @@ A panel is a class: inputs, a picture without data, and ``compute``. The example
   ``KVLIB_STRICT=1`` (tests).
 * ``follow(self, name, s)`` may return ``{"other_input": value}``: what moves when ``name`` moves, e.g. the
   memory when the GPU changes. It is asked only when the reader changed ``name``.
+* ``View(actions=[Action(key, label, words)])`` offers buttons; ``act(self, key, s)`` returns what the inputs take then,
+  and each can be undone. ``View(takeaways=[(key, label)])`` offers what ``take(self, key, s)`` gives as (file name, text),
+  to the clipboard where the name is empty.
 * ``self.guess``: the recorded guess, or None. A ``Predict`` also stands alone as the last line of a cell.
 * Making the same class again returns the same panel, so what was typed survives re-running the cell;
   a fresh kernel starts from the defaults. ``panel.set(max_model_len=8192)`` does what typing does,
@@ -56,6 +59,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import traitlets as T
 
@@ -68,7 +72,7 @@ from kvlib.live import Heard, clean_rows, packed, spec_of, vega_reference, web
 from kvlib.tables import Col, Html, Table, code, esc, gib, html, mark, size, steps_table, strong, table
 
 __all__ = [
-    "Panel", "Predict", "View", "Choice", "Fraction", "Input", "Number", "PowerOfTwo", "Rows", "TextBox", "Toggle",
+    "Action", "Panel", "Predict", "View", "Choice", "Fraction", "Input", "Number", "PowerOfTwo", "Rows", "TextBox", "Toggle",
     "Col", "Html", "Table", "code", "esc", "gib", "html", "mark", "size", "steps_table", "strong", "table", "forget",
 ]
 _HOW = "Run this notebook in JupyterLab to move the controls."
@@ -88,6 +92,16 @@ class View:
     description: str | list = ""   # what the picture shows, with its figures; one per picture if several
     note: str = ""                 # small print under the picture
     chart: object = None           # replaces the panel's chart(s) for this state
+    actions: tuple = ()            # Actions offered as buttons under the answer; see Panel.act
+    takeaways: tuple = ()          # (key, label) of what can be copied or saved; see Panel.take
+
+
+class Action(NamedTuple):
+    """A button that changes inputs: what it says, and the words beside it (gain, what it gives up)."""
+
+    key: str
+    label: str
+    words: str = ""
 
 
 class Card(Heard):
@@ -115,6 +129,9 @@ class Card(Heard):
     bad = T.List().tag(sync=True)
     stale = T.Bool(False).tag(sync=True)
     predict = T.Dict().tag(sync=True)
+    actions = T.List().tag(sync=True)
+    takeaways = T.List().tag(sync=True)
+    undo = T.Unicode().tag(sync=True)    # the last action that can be undone
 
     def send_state(self, key=None):
         """Send changed traits. ``raw`` goes only with the whole state: what Python changes in it
@@ -211,6 +228,7 @@ class Panel(T.HasTraits):
     title = ""
     inputs: list | tuple = ()
     predict: Predict | None = None
+    undoable: dict = {}     # input -> what is said of the values that follow it, where they can be undone
     error = T.Unicode()     # the red sentence, empty when all is well
     view = T.Any(None, allow_none=True)      # the last good View
     values = T.Any(None, allow_none=True)    # the last good state
@@ -242,6 +260,7 @@ class Panel(T.HasTraits):
         self._problem = ""
         self._fault, self._bad, self._specs = "", [], None
         self._patches, self._telling = 0, False
+        self._done = []     # (label, {input: (before, after)}) of the actions that can be undone
         self._told = []     # (number, values) of the patches that the browser may not have seen yet
         self._refresh()
 
@@ -258,6 +277,14 @@ class Panel(T.HasTraits):
     def follow(self, name, s) -> dict | None:
         """Values that other inputs take because the reader changed ``name``."""
         return None
+
+    def act(self, key, s) -> dict:
+        """Values that the inputs take when the action ``key`` is applied; it can be undone."""
+        return {}
+
+    def take(self, key, s) -> tuple[str, str]:
+        """The takeaway ``key``: a file's name (empty: the clipboard) and its text."""
+        return "", ""
 
     # -- what tests and "your turn" cells use ------------------------------------------------
 
@@ -277,9 +304,32 @@ class Panel(T.HasTraits):
     def reset(self) -> None:
         """Back to the defaults; the guess is forgotten too."""
         self._kept.guess, self._kept.typed, self._kept.revealed, self._problem = None, "", False, ""
+        self._done = []
         self.raw = dict(self._defaults)
         self._remember()
         self._refresh(patch=self.raw)
+
+    def apply(self, key) -> None:
+        """Apply an action of the view, as its button does."""
+        label = next((action.label for action in self.view.actions if action.key == key), None)
+        if label is None:
+            return
+        texts = {n: v if isinstance(v, str) else self._inputs[n].text(v) for n, v in self.act(key, self.values).items()}
+        before = dict(self.raw)
+        self._change(texts, patch=texts)
+        moved = {n: (before[n], now) for n, now in self.raw.items() if now != before[n]}
+        if moved:
+            self._done.append((label, moved))
+        self._refresh()
+
+    def undo(self) -> None:
+        """Take the last action back; what was typed since then stays."""
+        if self._done:
+            _, moved = self._done.pop()
+            back = {n: was for n, (was, now) in moved.items() if self.raw[n] == now}
+            self.raw |= back
+            self._remember()
+            self._refresh(patch=back)
 
     def record(self, text) -> None:
         """Record a guess, as the button does."""
@@ -344,14 +394,31 @@ class Panel(T.HasTraits):
             self.reveal()
         elif do == "reset":
             self.reset()
+        elif do == "act":
+            self.apply(content.get("key", ""))
+        elif do == "undo":
+            self.undo()
+        elif do == "take":
+            self._hand_over(content.get("key", ""))
+
+    def _hand_over(self, key):
+        try:
+            name, text = self.take(key, self.values)
+        except SizingError as problem:
+            self._card.send({"take": key, "problem": str(problem)})
+        else:
+            self._card.send({"take": key, "name": name, "text": text})
 
     def _change(self, texts, patch=None):
         self.raw = self.raw | texts
         patch = dict(patch or {})
         for name in texts:
-            moved = self._moved_by(name)
-            self.raw |= moved
+            moved, before = self._moved_by(name), self.raw
+            self.raw = before | moved
             patch |= moved
+            undone = {n: (before[n], v) for n, v in moved.items() if v != before[n]}
+            if name in self.undoable and undone:
+                self._done.append((self.undoable[name], undone))
         self._remember()
         self._refresh(patch=patch)
 
@@ -421,7 +488,9 @@ class Panel(T.HasTraits):
             "answer": str(esc(view.answer)), "note": str(esc(view.note)), "table": str(_joined(view.table)),
             "rows": clean_rows(view.rows), "specs": specs, "descriptions": [str(w) for w in words],
             "error": self.error, "fault": self._fault, "bad": list(self._bad), "stale": bool(self.error),
-            "predict": self._asked(),
+            "predict": self._asked(), "undo": self._done[-1][0] if self._done else "",
+            "actions": [{"key": a.key, "label": a.label, "words": str(esc(a.words))} for a in view.actions],
+            "takeaways": [{"key": key, "label": label} for key, label in view.takeaways],
         }
 
     def _asked(self) -> dict:

@@ -54,6 +54,7 @@ class Input:
 
     kind = "text"
     wide = False  # a wide input stands under the picture, not in the column of inputs
+    top = False   # an input on top stands above the answer
 
     def __init__(self, name, default, *, label=None, unit="", flag="", help=""):
         self.name, self.default = name, default
@@ -76,7 +77,7 @@ class Input:
         """What the browser needs to draw the input."""
         return {
             "name": self.name, "kind": self.kind, "label": self.label, "unit": self.unit,
-            "flag": self.flag, "hint": self.range_text(), "wide": self.wide,
+            "flag": self.flag, "hint": self.range_text(), "wide": self.wide, "top": self.top,
         }
 
     def _error(self, raw, expected) -> InputError:
@@ -214,13 +215,16 @@ class Toggle(Input):
 class TextBox(Input):
     """Free text: one line, or ``lines`` of them (a pasted config or log, then usually ``wide=True``).
     ``read`` may turn the text into a value; a ValueError it raises becomes the field's sentence.
-    Of a text longer than ``most`` characters the browser sends the length alone; ``instead`` says what to do."""
+    Of a text longer than ``most`` characters the browser sends the length alone; ``instead`` says what to do.
+    ``suggestions`` are offered while one types; ``placeholder`` says what an empty box is for. A file may be dropped."""
 
     kind = "text"
 
-    def __init__(self, name, default="", *, lines=1, wide=False, read=None, most=4_000_000, instead="shorten it", **words):
+    def __init__(self, name, default="", *, lines=1, wide=False, top=False, read=None, most=4_000_000, instead="shorten it",
+                 suggestions=(), placeholder="", **words):
         super().__init__(name, default, **words)
-        self.lines, self.wide, self.read, self.most, self.instead = lines, wide, read, most, instead
+        self.lines, self.wide, self.top, self.read, self.most, self.instead = lines, wide, top, read, most, instead
+        self.suggestions, self.placeholder = list(suggestions), placeholder
 
     def parse(self, raw):
         length = int(raw[1:]) if str(raw)[:1] == "\0" and raw[1:].isdigit() else len(raw)
@@ -235,7 +239,8 @@ class TextBox(Input):
             raise InputError(f"{self.label}: {problem}") from None
 
     def describe(self):
-        return super().describe() | {"lines": self.lines, "most": self.most}
+        return super().describe() | {"lines": self.lines, "most": self.most, "suggestions": self.suggestions,
+                                     "placeholder": self.placeholder}
 
 
 class Rows(Input):

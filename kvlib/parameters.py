@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .errors import ConfigError
 from .fields import CLASS_DEFAULTS
 from .layers import (FullAttention, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning, Mamba1, Mamba2,
                      Parallel, ShortConv)
@@ -69,13 +70,21 @@ class _Config:
 
 
 def parameters(model: Model) -> Parameters:
-    """Count the parameters of a model's config.
+    """Count the parameters of a model's config. Raises ConfigError where it does not say enough.
 
     >>> from kvlib import load_model
     >>> parameters(load_model("Qwen3-8B")).total
     8190735360
     """
-    c = _Config(model)
+    try:
+        return _count(model, _Config(model))
+    except (TypeError, AttributeError):  # a width that the config leaves out
+        raise ConfigError(f"{model.name}: its parameters cannot be counted, because the config leaves out a width; type the "
+                          'weights, from the "Model loading took" line of a launch or the size of its files',
+                          field="weights_bytes", found=model.name) from None
+
+
+def _count(model: Model, c: _Config) -> Parameters:
     vocabulary = c.first("vocab_size") or c.top.get("vocab_size") or 0
     embedding = vocabulary * c.hidden
     lm_head = 0 if _tied(c) else embedding

@@ -11,7 +11,7 @@ from .engine import FP8_DTYPES, Engine
 from .errors import SizingError
 from .memory import MemoryBudget, at
 from .model import Model
-from .units import GiB, gib_text
+from .units import gib_text
 
 Budget = Callable[[Model, Engine], MemoryBudget]
 MAX_UTILIZATION = 0.95  # the rest is for memory that vLLM does not measure
@@ -44,7 +44,7 @@ def remedies(sizing: Sizing, budget: Budget | None = None) -> tuple[Remedy, ...]
     [('lower max_model_len to 49,136', 'passes'), ('FP8 KV cache', 'max_model_len')]
     """
     found: list[Remedy] = []
-    for name, flags, gives_up, memory in _changes(sizing, budget):
+    for name, flags, gives_up, memory in changes(sizing, budget):
         try:
             after = _resized(sizing, flags, memory, budget)
         except SizingError:
@@ -87,7 +87,7 @@ def _rank(sizing: Sizing) -> int:
     return order.index(sizing.outcome)
 
 
-def _changes(sizing: Sizing, budget: Budget | None) -> Iterator[tuple[str, dict, str, MemoryBudget | None]]:
+def changes(sizing: Sizing, budget: Budget | None) -> Iterator[tuple[str, dict, str, MemoryBudget | None]]:
     """All changes worth trying, least harm first: name, flags, what it gives up, memory where it moves."""
     engine, memory, setup = sizing.engine, sizing.memory, sizing.plan.setup
     share = setup.gpu_memory_utilization
@@ -131,4 +131,4 @@ def _more_gpus(sizing: Sizing, budget: Budget | None) -> Iterator[tuple[str, dic
     tp = sizing.engine.tensor_parallel_size
     for more in (2 * tp, 4 * tp, 8 * tp):
         if more <= 16:
-            yield f"tensor_parallel_size {more}", {"tensor_parallel_size": more}, f"{more - tp} more GPUs", None
+            yield f"tensor_parallel_size {more}", {"tensor_parallel_size": more}, f"{more - tp} more GPU{'s' * (more - tp > 1)}", None

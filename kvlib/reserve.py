@@ -15,14 +15,18 @@ True
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from types import MappingProxyType
 
 from . import catalog
 from .catalog import Gpu, table
 from .engine import Engine
+from .errors import ConfigError
 from .memory import Band, MemoryBudget
 from .model import Model
+from .parameters import parameters
 from .resolve import resolve
 from .units import GiB, gib
 from .versions import parse_version
@@ -32,12 +36,13 @@ _NVLINK = ("SXM", "NVL", "H200", "B200", "B300", "GB300")
 _STEP = 0.05  # GiB; a band is not known more finely than this
 
 
+@lru_cache(maxsize=4096)
 def reserve_bands(gpu: str | Gpu | None = None, *, max_num_seqs: int, max_num_batched_tokens: int,
                   vocab_size: int, num_layers: int, tensor_parallel_size: int = 1, pipeline_parallel_size: int = 1,
                   vllm_version: str = "0.33", enforce_eager: bool = False, hidden_size: int | None = None,
                   intermediate_size: int | None = None, moe: bool = False, num_experts_per_tok: int | None = None,
                   moe_intermediate_size: int | None = None, num_parameters: int | None = None,
-                  vision: bool = False, draft_model: bool = False) -> dict[str, Band]:
+                  vision: bool = False, draft_model: bool = False) -> Mapping[str, Band]:
     """Bands for ``peak_activation_bytes``, ``non_torch_bytes`` and ``cuda_graph_bytes``, per GPU, in bytes.
 
     ``gpu`` is a card or its name; None stands for an 80 GiB data-centre card. :func:`model_facts` fills in
@@ -48,11 +53,11 @@ def reserve_bands(gpu: str | Gpu | None = None, *, max_num_seqs: int, max_num_ba
     work = _Work(max_num_seqs, max_num_batched_tokens, vocab_size, hidden_size or 0, intermediate_size or 0,
                  tensor_parallel_size, moe, num_experts_per_tok or 0, moe_intermediate_size or 0,
                  num_parameters, vision, draft_model)
-    return {
+    return MappingProxyType({
         "peak_activation_bytes": _activation(card, version, work, pipeline_parallel_size).band(),
         "non_torch_bytes": _non_torch(card, version, tensor_parallel_size, pipeline_parallel_size).band(),
         "cuda_graph_bytes": _graphs(version, work, num_layers, enforce_eager).band(),
-    }
+    })
 
 
 def model_facts(config: dict) -> dict:
@@ -83,11 +88,42 @@ def model_facts(config: dict) -> dict:
     }
 
 
+@lru_cache(maxsize=4096)
+def bands_of(model: Model, engine: Engine) -> dict[str, Band]:
+    """:func:`reserve_bands` for a launch: the batch as vLLM takes it on that card, the rest from the config.
+
+    >>> from kvlib import load_model
+    >>> sorted(bands_of(load_model("Qwen3-8B"), Engine(gpu="L4")))
+    ['cuda_graph_bytes', 'non_torch_bytes', 'peak_activation_bytes']
+    """
+    setup, facts = resolve(model, engine), _facts_of(model)
+    return reserve_bands(
+        setup.gpu, max_num_seqs=setup.max_num_seqs, max_num_batched_tokens=setup.max_num_batched_tokens,
+        tensor_parallel_size=engine.tensor_parallel_size, pipeline_parallel_size=engine.pipeline_parallel_size,
+        vllm_version=engine.vllm_version, enforce_eager=engine.enforce_eager,
+        draft_model=engine.draft_model is not None, **facts)
+
+
+@cache
+def _facts_of(model: Model) -> dict:
+    facts = model_facts(model.config)
+    return facts | {"num_layers": len(model.layers), "num_parameters": facts["num_parameters"] or _counted(model),
+                    "vocab_size": facts["vocab_size"] or model.vocab_size or 0}
+
+
+def _counted(model: Model) -> int | None:
+    try:
+        return parameters(model).total
+    except ConfigError:
+        return None
+
+
 def assumed_budget(model: Model, engine: Engine | None = None, *, weight_dtype: str | None = None) -> MemoryBudget:
     """What can be said of one GPU's memory before a launch: the card, the weights, and a band for each other term.
 
-    ``model`` is one of the catalogue's. Without ``engine.gpu`` the card has 80 GiB. Raises ConfigError where
-    the weights are not on file, and what :func:`reserve_bands` and :func:`kvlib.resolve.resolve` raise.
+    ``model`` is one of the catalogue's; :func:`kvlib.fit.fit` takes any. Without ``engine.gpu`` the card has 80 GiB.
+    Raises ConfigError where the weights are not on file, and what :func:`reserve_bands` and
+    :func:`kvlib.resolve.resolve` raise.
 
     >>> from kvlib import load_model
     >>> budget = assumed_budget(load_model("Qwen3-8B"), Engine(gpu="RTX 4090"))
@@ -96,11 +132,7 @@ def assumed_budget(model: Model, engine: Engine | None = None, *, weight_dtype: 
     """
     engine = engine if engine is not None else Engine()
     setup = resolve(model, engine)
-    bands = reserve_bands(
-        setup.gpu, max_num_seqs=setup.max_num_seqs, max_num_batched_tokens=setup.max_num_batched_tokens,
-        tensor_parallel_size=engine.tensor_parallel_size, pipeline_parallel_size=engine.pipeline_parallel_size,
-        vllm_version=engine.vllm_version, enforce_eager=engine.enforce_eager,
-        draft_model=engine.draft_model is not None, **model_facts(catalog.model_config(model.name)))
+    bands = bands_of(model, engine)
     shards = engine.tensor_parallel_size * engine.pipeline_parallel_size
     return MemoryBudget(setup.gpu.total_bytes if setup.gpu is not None else 80 * GiB,
                         catalog.weights(model.name, weight_dtype, shards).bytes, **bands)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from .engine import DTYPE_BYTES, PER_TOKEN_HEAD_DTYPES, Engine
 from .errors import EngineError
-from .layers import (ChunkedLocal, FullAttention, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning, Mamba1,
+from .layers import (ChunkedLocal, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning, Mamba1,
                      Mamba2, ShortConv, SlidingWindow)
 from .model import Model
 from .resolve import GDN_CHECKPOINT_TOKENS, Setup

@@ -9,11 +9,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from .engine import DTYPE_BYTES
 from .errors import ConfigError
 from .layers import FullAttention, LatentAttention
+from .memory import Band
 from .model import Model
 from .parameters import EXPERTS, Parameters, parameters
 
@@ -42,8 +44,14 @@ QUANTIZATIONS = {
     "fp8": Quantization("fp8", 8), "fp8 blocks": Quantization("fp8 blocks", 8, 128 * 128, 32),
     "int8": Quantization("int8", 8), "int4": Quantization("int4", 4, 128, 20), "awq": Quantization("awq", 4, 128, 20),
     "gptq": Quantization("gptq", 4, 128, 20), "mxfp4": Quantization("mxfp4", 4, 32, 8, "experts"),
-    "nvfp4": Quantization("nvfp4", 4, 16, 8),
+    "nvfp4": Quantization("nvfp4", 4, 16, 8), "bitsandbytes": Quantization("bitsandbytes", 4, 64, 32),
 }
+
+
+#: Bytes that launches loaded over bytes computed here: least, usual, most among the reports of data/weights_seen.csv.
+LOADED_OVER_COMPUTED = {
+    "16-bit": (0.99, 1.0, 1.03), "8-bit": (0.99, 1.0, 1.05), "4-bit": (0.99, 1.05, 1.10),
+    "16-bit, vision": (1.0, 1.02, 1.19), "8-bit, vision": (1.0, 1.04, 1.10), "4-bit, vision": (1.0, 1.2, 1.75)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,7 @@ def quantization_of(model: Model) -> Quantization | None:
                       "weights from its \"Model loading took\" line", field="quantization_config", found=method)
 
 
+@lru_cache(maxsize=4096)
 def weights_per_gpu(model: Model, *, dtype: str = "auto", quantization: str | None = None,
                     tensor_parallel_size: int = 1, pipeline_parallel_size: int = 1, draft: bool = False) -> Weights:
     """The weights of one GPU computed from a config, in bytes.
@@ -113,6 +122,22 @@ def weights_per_gpu(model: Model, *, dtype: str = "auto", quantization: str | No
     if copied:
         notes.append(f"{copied:,} parameters stand on every GPU whole")
     return Weights(round(total / pp), "computed", _words(counted, stored, width, tp, pp), tuple(notes))
+
+
+def loaded_band(model: Model, weights: Weights, quantization: str | None = None) -> Band:
+    """How far the weights that a launch loads may be from computed ones, in bytes. See LOADED_OVER_COMPUTED.
+
+    >>> from kvlib import load_model
+    >>> model = load_model("Qwen3-8B")
+    >>> round(loaded_band(model, weights_per_gpu(model)).high / 2**30, 2)
+    15.71
+    """
+    stored = quantization_of(model) if quantization is None else QUANTIZATIONS.get(quantization)
+    bits = 16 if stored is None else 8 if stored.bits > 4 else 4
+    case = f"{bits}-bit" + (", vision" if "vision_config" in model.config else "")
+    low, typical, high = (round(weights.bytes * factor) for factor in LOADED_OVER_COMPUTED[case])
+    return Band(low, typical, high, f"{weights.source}; what launches loaded was "
+                f"{LOADED_OVER_COMPUTED[case][0]:g} to {LOADED_OVER_COMPUTED[case][2]:g} times that ({case} weights)")
 
 
 def _words(counted: Parameters, stored: Quantization | None, width: int, tp: int, pp: int) -> str:

@@ -10,6 +10,7 @@ from kvlib import catalog, tables
 from kvlib.controls import forget
 from kvlib.panels import start_here, start_words
 from kvlib.panels.start_here import EACH, LIMIT, FirstLine, launch
+from kvlib.ranges import span
 from kvlib.reserve import assumed_budget
 from kvlib.units import GiB
 
@@ -238,4 +239,4 @@ def test_a_log_without_figures(log):
 @pytest.mark.parametrize("low, high, said", [
     (19_856, 43_520, "19,000 to 44,000"), (2.42, 5.31, "2.4 to 5.4"), (0, 0.94, "0 to 1.0"), (9.99, 101, "9.9 to 110"), (5, 5, "5.0")])
 def test_spans(low, high, said):
-    assert start_words._span(low, high) == said
+    assert span(low, high) == said

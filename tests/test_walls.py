@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kvlib"
 
 # What draws, shows, sweeps or simulates. All other modules are maths.
-SHOWN = {"tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "sweep", "traffic"}
+SHOWN = {"__main__", "hub", "tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "sweep", "traffic"}
 HEAVY = {"numpy", "pandas", "altair", "ipywidgets", "anywidget", "traitlets", "IPython", "vl_convert", "numba"}
 # The data's way, from the bottom up: none imports one that stands further right.
 ORDER = [{"errors", "units"}, {"versions", "layers"}, {"fields"}, {"families", "model"}, {"config"}, {"engine"}, {"resolve"},

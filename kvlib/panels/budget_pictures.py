@@ -7,6 +7,9 @@ from functools import cache
 import altair as alt
 
 from kvlib import charts
+from kvlib.memory import TERMS, MemoryBudget, at, requested_bytes
+from kvlib.panels.budget_facts import interval
+from kvlib.units import GiB
 
 MEMORY_TIERS = (16, 32, 64, 128, 200, 320)                                          # GiB
 COUNT_TIERS = tuple(step * 10**power for power in range(6) for step in (4, 10, 25))  # requests
@@ -43,6 +46,41 @@ def bar_rows(parts, limit: float) -> list[dict]:
         if part[4:] == ("pale",):
             row |= {"opacity": 0.4, "ink": "currentColor"}
     return rows
+
+
+def budget_parts(memory: MemoryBudget, share: float, known: dict[str, str], *, refused: bool) -> list[tuple]:
+    """A bar's parts in GiB: what is taken at least, what may be taken besides, what is left at least, and the rest.
+
+    ``known`` says of "weights" and "reserve" how they are known where they are no bands.
+    """
+    total = at(memory.total_bytes, "typical") / GiB
+    asked = requested_bytes(at(memory.total_bytes, "typical"), share) / GiB
+    ends, parts = [memory.pick(side) for side in ("most", "least")], []
+    for name, terms in (("weights", TERMS[:1]), ("reserve", TERMS[1:])):
+        least, most = (sum(getattr(each, term) for term in terms) / GiB for each in ends)
+        assumed = any(term in memory.assumed for term in terms)
+        figure = f"{interval(least, most, 1)} GiB {known.get(name + ' band', 'assumed')}" if assumed else \
+            f"{interval(least, most, 2)} GiB {known[name]}"
+        least = max(least, 0.0)
+        parts.append((name, least, name, figure))
+        if most > least:
+            parts.append(("", most - least, name, "", "pale"))
+    left = asked - sum(part[1] for part in parts)
+    if left < 0:
+        return [*_cut(parts, asked), ("too much", -left, "refused", f"{-left:.1f} GiB")]
+    figure = f"{left:.1f} GiB at least" if memory.assumed else f"{left:.2f} GiB"
+    return [*parts, ("KV cache", left, "refused" if refused else "kv", figure),
+            ("not requested", total - asked, "unused", f"{total - asked:.2f} GiB")]
+
+
+def _cut(parts, limit):
+    """The parts up to ``limit``."""
+    out, start = [], 0.0
+    for name, amount, *more in parts:
+        if start < limit:
+            out.append((name, min(amount, limit - start), *more))
+        start += amount
+    return out
 
 
 @cache

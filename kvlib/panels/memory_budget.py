@@ -16,7 +16,7 @@ from kvlib.panels.budget_facts import (
     CONTEXT, GB10, NOT_CHECKED, TOTAL, VERSION, WIDTHS, about, another_card, card, cards, interval, judge, model,
     reserve_of, taken, weights_of,
 )
-from kvlib.panels.budget_pictures import COUNT_TIERS, MEMORY_TIERS, bar_rows, bar_spec, span_rows, span_spec, tier
+from kvlib.panels.budget_pictures import COUNT_TIERS, MEMORY_TIERS, bar_rows, bar_spec, budget_parts, span_rows, span_spec, tier
 from kvlib.tables import Html
 from kvlib.units import GiB, gib, human
 
@@ -100,7 +100,8 @@ class Calculator(Panel):
         sizes = kvlib.size_range(model(s.model), _engine(s, gpu_memory_utilization=s.gpu_memory_utilization),
                                  memory=memory)
         verdict, length = judge(*sizes), sizes[0].max_model_len
-        parts = _parts(sizes, memory, verdict)
+        share = sizes[0].plan.setup.gpu_memory_utilization
+        parts = budget_parts(memory, share, {"weights": "measured", "reserve": "typed"}, refused=verdict.word == "refused")
         limit = tier(max(s.total_gib, taken(sizes[0]) / GiB), MEMORY_TIERS)
         least, most = sizes[0].max_concurrency, sizes[2].max_concurrency
         top = tier(1.1 * max(most, self.guess or 0, 0.5), COUNT_TIERS)
@@ -178,38 +179,6 @@ def _settles(sizes, memory) -> Html:
     band = getattr(memory, widest)
     return html("Least certain: {}, {}; one launch tells.", SETTLES[widest],
                 mark(interval(band.low / GiB, band.high / GiB, 1) + " GiB", "assumed"))
-
-
-def _parts(sizes, memory, verdict) -> list[tuple]:
-    """The bar's parts: what is taken at least, what may be taken besides, what is left at least, and the rest."""
-    low, _, high = sizes
-    total = at(memory.total_bytes, "typical") / GiB
-    asked = requested_bytes(at(memory.total_bytes, "typical"), low.plan.setup.gpu_memory_utilization) / GiB
-    parts = []
-    for name, terms, known in (("weights", TERMS[:1], "measured"), ("reserve", TERMS[1:], "typed")):
-        least, most = (sum(at(getattr(each.memory, term), "typical") for term in terms) / GiB for each in (high, low))
-        assumed = any(term in memory.assumed for term in terms)
-        figure = f"{interval(least, most, 1)} GiB assumed" if assumed else f"{interval(least, most, 2)} GiB {known}"
-        least = max(least, 0.0)
-        parts.append((name, least, name, figure))
-        if most > least:
-            parts.append(("", most - least, name, "", "pale"))
-    left = asked - sum(part[1] for part in parts)
-    if left < 0:
-        return [*_cut(parts, asked), ("too much", -left, "refused", f"{-left:.1f} GiB")]
-    figure = f"{left:.2f} GiB" if _exact(sizes) else f"{left:.1f} GiB at least"
-    return [*parts, ("KV cache", left, "refused" if verdict.word == "refused" else "kv", figure),
-            ("not requested", total - asked, "unused", f"{total - asked:.2f} GiB")]
-
-
-def _cut(parts, limit):
-    """The parts up to ``limit``."""
-    out, start = [], 0.0
-    for name, amount, *more in parts:
-        if start < limit:
-            out.append((name, min(amount, limit - start), *more))
-        start += amount
-    return out
 
 
 def _cautions(sizing) -> list[str]:

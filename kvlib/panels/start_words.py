@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from kvlib.capacity import Sizing
 from kvlib.errors import SizingError
 from kvlib.memory import Band, MemoryBudget
+from kvlib.ranges import gib_span, span
 from kvlib.tables import Col, Html, Table, code, html, mark, number, strong, table
 from kvlib.units import GiB
 
@@ -46,8 +45,8 @@ def before_launch(low: Sizing, typical: Sizing, high: Sizing, memory: MemoryBudg
     if not high.fits:
         return Words(refused + html("<p>{}: {}</p>", _where(low, typical, high), _failure(low, high)))
     held = html("The cache holds {}: {} of these at once in the worst case, {}.",
-                strong(f"about {_span(low.kv_cache_tokens, high.kv_cache_tokens)} tokens"),
-                _span(low.max_concurrency, high.max_concurrency), everyday)
+                strong(f"about {span(low.kv_cache_tokens, high.kv_cache_tokens)} tokens"),
+                span(low.max_concurrency, high.max_concurrency), everyday)
     return Words(refused + html("<p>{}: {} {}</p><p>{} {}</p>", _where(low, typical, high), _verdict(low, typical, memory), held,
                                 _settles(memory), UNCHECKED))
 
@@ -56,7 +55,7 @@ def _where(low: Sizing, typical: Sizing, high: Sizing) -> Html:
     card = typical.plan.setup.gpu.name if typical.plan.setup.gpu else "card of 80 GiB"
     cards = typical.engine.tensor_parallel_size * typical.engine.pipeline_parallel_size
     shortest, longest = low.max_model_len, high.max_model_len  # they differ where vLLM chooses the length
-    length = f"{longest:,}" if shortest == longest else f"about {_span(shortest, longest)}"
+    length = f"{longest:,}" if shortest == longest else f"about {span(shortest, longest)}"
     return html("{} on {} {}, requests of up to {} tokens", typical.model.name, "one" if cards == 1 else f"{cards} ×", card, length)
 
 
@@ -64,7 +63,7 @@ def _failure(low: Sizing, high: Sizing) -> Html:
     said = html("{}: {}.", strong("fails vLLM's memory checks"), high.refusal.message)
     if high.outcome != "max_model_len" or not high.estimated_max_model_len:
         return said
-    longest = _span(low.estimated_max_model_len, high.estimated_max_model_len)
+    longest = span(low.estimated_max_model_len, high.estimated_max_model_len)
     return html("{} In that memory {} would pass.", said, strong(f"about {longest} tokens a request"))
 
 
@@ -72,7 +71,7 @@ def _verdict(low: Sizing, typical: Sizing, memory: MemoryBudget) -> Html:
     if low.fits:
         return html("{}.", strong("passes vLLM's memory checks"))
     bands = _bands(memory)
-    assumed = _ends(sum(band.low for band in bands.values()), sum(band.high for band in bands.values()))
+    assumed = gib_span(sum(band.low for band in bands.values()), sum(band.high for band in bands.values()))
     return html("{}: it passes if {} take at most {} GiB together; assumed are {}.", strong("too close to call"),
                 _and([TERMS[name] for name in bands]), f"{_break_even(typical, memory):.1f}", mark(f"{assumed} GiB", "assumed"))
 
@@ -95,7 +94,7 @@ def _everyday(low: Sizing, high: Sizing, tokens: int) -> Html:
     if tokens > high.max_model_len:
         return html("none of {} tokens, which is more than the longest allowed", f"{tokens:,}")
     fit = [sizing.num_gpu_blocks / sizing.plan.blocks_per_request(tokens) for sizing in (low, high)]
-    return html("{} if each takes {} tokens", strong(_span(*fit)), f"{tokens:,}")
+    return html("{} if each takes {} tokens", strong(span(*fit)), f"{tokens:,}")
 
 
 def _bands(memory: MemoryBudget) -> dict[str, Band]:
@@ -113,28 +112,7 @@ def _settles(memory: MemoryBudget) -> Html:
         return Html("")
     widest = max(bands, key=lambda name: bands[name].high - bands[name].low)
     return html("It is a range because nobody has measured this set-up: chiefly {}, {}. One launch settles it: read {} in its "
-                "log.", TERMS[widest], mark(f"{_ends(bands[widest].low, bands[widest].high)} GiB", "assumed"), code("Available KV cache memory"))
-
-
-def _ends(low: int, high: int) -> str:
-    return f"{low / GiB:.1f} to {high / GiB:.1f}"
-
-
-def _span(low: float, high: float) -> str:
-    """Two ends with two significant figures, as befits what is assumed; the range is never drawn narrower.
-
-    >>> _span(19_856, 43_520), _span(2.42, 5.31), _span(1.0, 1.0)
-    ('19,000 to 44,000', '2.4 to 5.4', '1.0')
-    """
-    ends = [_two_figures(low, math.floor), _two_figures(high, math.ceil)]
-    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
-
-
-def _two_figures(value: float, away) -> str:
-    if 0 < value < 10:
-        return f"{away(value * 10) / 10:.1f}"
-    unit = 10 ** max(0, len(str(int(value))) - 2)
-    return f"{away(value / unit) * unit:,}"
+                "log.", TERMS[widest], mark(f"{gib_span(bands[widest].low, bands[widest].high)} GiB", "assumed"), code("Available KV cache memory"))
 
 
 def _and(names: list[str]) -> str:

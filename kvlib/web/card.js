@@ -60,6 +60,86 @@ function askBox(model) {
   };
 }
 
+// Chips: what would help, one button each; and what can be taken along.
+function chipRow(model, name) {
+  const node = make("div", { className: "kv-chips" });
+  node.setAttribute("role", "group");
+  node.setAttribute("aria-label", name);
+  let built = "";
+  return {
+    node,
+    show(chips, undo) {
+      const shape = JSON.stringify([chips, undo]);
+      if (shape === built) return;
+      built = shape;
+      const held = [...node.querySelectorAll("button")].indexOf(document.activeElement);
+      const rows = chips.map(({ key, label, words }) => {
+        const button = make("button", { type: "button", textContent: label });
+        button.addEventListener("click", () => model.send({ do: "act", key }));
+        const said = make("span", { id: newId() });
+        said.innerHTML = words;
+        button.setAttribute("aria-describedby", said.id);
+        return make("div", {}, button, said);
+      });
+      if (undo) {
+        const button = make("button", { type: "button", textContent: "Undo: " + undo });
+        button.addEventListener("click", () => model.send({ do: "undo" }));
+        rows.push(make("div", {}, button));
+      }
+      node.replaceChildren(...rows);
+      const buttons = node.querySelectorAll("button");
+      if (held >= 0 && buttons.length) buttons[Math.min(held, buttons.length - 1)].focus();
+    },
+  };
+}
+
+function takeRow(model) {
+  const node = make("div", { className: "kv-take" });
+  const told = make("span", { className: "kv-told" });
+  told.setAttribute("role", "status");
+  const shown = make("textarea", { readOnly: true, rows: 6, hidden: true });
+  shown.setAttribute("aria-label", "The text, to be copied by hand");
+  let asked = null, built = "";
+  const heard = async ({ take, name, text, problem }) => {
+    if (take === undefined || take !== asked) return;   // another view asked
+    asked = null;
+    shown.hidden = true;
+    if (problem) { told.textContent = problem; return; }
+    if (name) {
+      const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/plain" })), download: name });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      told.textContent = `Saved as ${name}.`;
+      return;
+    }
+    try {
+      await navigator.clipboard.writeText(text);
+      told.textContent = "Copied.";
+    } catch {
+      shown.value = text;
+      shown.hidden = false;
+      shown.focus();
+      shown.select();
+      told.textContent = "The browser keeps its clipboard: copy it from here.";
+    }
+  };
+  model.on("msg:custom", heard);
+  return {
+    node,
+    show(list) {
+      const shape = JSON.stringify(list);
+      if (shape === built) return;
+      built = shape;
+      node.replaceChildren(...list.map(({ key, label }) => {
+        const button = make("button", { type: "button", textContent: label });
+        button.addEventListener("click", () => { asked = key; told.textContent = ""; model.send({ do: "take", key }); });
+        return button;
+      }), told, shown);
+    },
+    close: () => model.off("msg:custom", heard),
+  };
+}
+
 function render({ model, el }) {
   const card = make("div", { className: "kv-card" });
   const title = make("div", { className: "kv-title" });
@@ -70,6 +150,9 @@ function render({ model, el }) {
   const error = make("div", { className: "kv-error" });
   error.setAttribute("role", "alert");
   const top = make("div", { className: "kv-top" }, answer, error);
+  const over = make("div", { className: "kv-over" });
+  const chips = chipRow(model, "What would help");
+  const taken = takeRow(model);
   const inputs = make("div", { className: "kv-inputs" });
   const pictures = make("div", { className: "kv-pictures" });
   const note = make("div", { className: "kv-note" });
@@ -81,7 +164,7 @@ function render({ model, el }) {
   reset.addEventListener("click", () => model.send({ do: "reset" }));
   const foot = make("div", { className: "kv-foot" },
     make("details", {}, make("summary", { textContent: "What each control means" }), key), reset);
-  card.append(title, ask.node, top, body, wide, below, foot);
+  card.append(title, ask.node, over, top, chips.node, body, wide, below, taken.node, foot);
   el.append(card);
 
   const fields = {};
@@ -93,7 +176,7 @@ function render({ model, el }) {
   for (const field of model.get("fields")) {
     const made = kinds[field.kind](field, send(field.name));
     fields[field.name] = made;
-    (field.wide ? wide : inputs).append(made.node);
+    (field.top ? over : field.wide ? wide : inputs).append(made.node);
   }
   title.textContent = model.get("title");
   key.innerHTML = model.get("key");
@@ -125,6 +208,8 @@ function render({ model, el }) {
     card.classList.toggle("kv-has-error", Boolean(problem));
     put(note, model.get("note"));
     put(below, model.get("table"));
+    chips.show(model.get("actions"), model.get("undo"));
+    taken.show(model.get("takeaways"));
     const stale = model.get("stale");
     for (const { node } of hosts) node.classList.toggle("kv-stale", stale);
     below.classList.toggle("kv-stale", stale);
@@ -136,13 +221,13 @@ function render({ model, el }) {
   };
   const watch = {
     "change:raw": showFields,
-    "change:answer change:error change:stale change:bad change:note change:table": showWords,
+    "change:answer change:error change:stale change:bad change:note change:table change:actions change:undo change:takeaways": showWords,
     "change:specs change:rows change:descriptions": showPictures,
     "change:predict": ask.show,
   };
   for (const [events, go] of Object.entries(watch)) model.on(events, go);
   // A region that has once been tall stays tall: nothing below it moves while a number changes.
-  const held = [top, below, note];
+  const held = [top, chips.node, below, note];
   const sizes = new ResizeObserver(() => {
     const width = card.offsetWidth;
     if (!width) return;
@@ -170,6 +255,7 @@ function render({ model, el }) {
   return () => {
     window.removeEventListener("keydown", keys, true);
     sizes.disconnect();
+    taken.close();
     for (const [events, go] of Object.entries(watch)) model.off(events, go);
     for (const { shown } of hosts) shown.close();
   };

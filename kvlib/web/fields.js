@@ -119,6 +119,7 @@ const kinds = {
     const box = field.lines > 1 ? make("textarea", { id, rows: field.lines, spellcheck: false })
       : make("input", { id, type: "text", className: "kv-line", autocomplete: "off", spellcheck: false });
     box.setAttribute("aria-describedby", id + "-hint");
+    box.placeholder = field.placeholder ?? "";
     // A message beyond the server's limit would end the connection: of a longer text only its length is told.
     const tell = (text) => {
       if (text.length <= field.most) return send(text);
@@ -133,14 +134,16 @@ const kinds = {
       if (length > field.most) { set(""); send(`\0${length}`); } else text().then((all) => { set(all); tell(all); });
     };
     box.addEventListener("paste", (event) => take(event, (event.clipboardData?.getData("text") ?? "").length));
-    if (field.lines > 1) {
-      box.addEventListener("dragover", (event) => event.preventDefault());
-      box.addEventListener("drop", (event) => {
-        const file = event.dataTransfer?.files[0];
-        if (file) take(event, file.size, () => file.text());
-      });
-    }
+    box.addEventListener("dragover", (event) => event.preventDefault());
+    box.addEventListener("drop", (event) => {
+      const file = event.dataTransfer?.files[0];
+      if (file) take(event, file.size, () => file.text());
+    });
     const node = make("div", { className: "kv-field" }, make("label", { htmlFor: id, textContent: field.label }), box, hintFor(field, id + "-hint"));
+    if (field.suggestions?.length) {
+      box.setAttribute("list", id + "-list");
+      node.append(make("datalist", { id: id + "-list" }, ...field.suggestions.map((value) => make("option", { value }))));
+    }
     const show = (raw) => { if (!raw.startsWith("\0")) set(raw); };
     return { node, show, mark: (bad) => box.setAttribute("aria-invalid", bad) };
   },

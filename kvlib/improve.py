@@ -1,0 +1,239 @@
+"""What would help: each change sized again over the whole range; and the way back, from requests to memory, GPUs, a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from . import catalog
+from .errors import SizingError
+from .fit import RESERVE, Fit
+from .memory import TERMS, at
+from .remedies import changes
+from .units import GiB, cdiv
+from .weights import quantization_of
+
+WORDS = ("refused", "close", "passes")
+SPLITS = (1, 2, 4, 8, 16)
+#: Cards for the question "which GPU?", from small to large; any name of the catalogue may stand in their place.
+CARDS = ("L4", "RTX 4090", "RTX 5090", "A100 40GB SXM", "L40S", "A100 80GB SXM", "H100 SXM 80GB",
+         "RTX PRO 6000 Blackwell 96GB", "GB10 (DGX Spark)", "H200 SXM 141GB", "B200", "MI300X")
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """One change: flags to set, memory to type or another storage of the weights; what it gains, what it gives up."""
+
+    name: str
+    flags: Mapping
+    typed: Mapping
+    quantization: str | None
+    gain: str
+    gives_up: str
+    fit: Fit
+
+
+def improvements(found: Fit) -> tuple[Improvement, ...]:
+    """Changes that bring a launch nearer to passing, or let it hold more: what passes first, then least harm first.
+
+    >>> from kvlib.fit import fit
+    >>> tight = fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090")
+    >>> [(each.name, each.fit.verdict.word) for each in improvements(tight)][0]
+    ('lower max_model_len to 19,840', 'passes')
+    """
+    better, split_passes = [], False
+    for name, flags, typed, quantization, gives_up in _changes(found):
+        if "tensor_parallel_size" in flags and split_passes:
+            continue  # fewer GPUs do
+        try:
+            after = found.changed(typed=typed, quantization=quantization, **flags)
+        except SizingError:
+            continue
+        gain = _gain(found, after)
+        if gain:
+            better.append(Improvement(name, flags, typed, quantization, gain, gives_up, after))
+            split_passes |= "tensor_parallel_size" in flags and after.verdict.word == "passes"
+    if found.verdict.word != "passes":
+        better.sort(key=lambda each: -WORDS.index(each.fit.verdict.word))
+    return tuple(better)
+
+
+def _changes(found: Fit) -> Iterator[tuple[str, dict, dict, str | None, str]]:
+    def budget(_model, engine):
+        return found.changed(**{name: getattr(engine, name) for name in engine.changed() if name not in ("gpu", "vllm_version")}
+                             ).memory.pick("least")
+
+    asked_weights = False
+    low = found.low if found.low.memory is not None or "available" in found.terms else found.typical
+    for name, flags, gives_up, memory in changes(low, budget if "available" not in found.terms else None):
+        if "tensor_parallel_size" in flags and not asked_weights:
+            asked_weights = True
+            yield from _other_weights(found)
+        typed = {}
+        if not flags and memory is not None:
+            typed = {"free_gib": at(memory.free_bytes, "typical") / GiB}
+        yield name, flags, typed, None, gives_up
+    if found.launch is not None or "available" in found.terms:
+        yield from _without_the_log(found)
+
+
+def _other_weights(found: Fit) -> Iterator[tuple[str, dict, dict, str | None, str]]:
+    """Narrower weights: FP8 as vLLM loads them, or a 4-bit checkpoint."""
+    if found.typed.weights_gib is not None:
+        return
+    try:
+        now = quantization_of(found.model) if found.quantization is None else None
+    except SizingError:
+        return
+    bits = now.bits if now is not None else {None: 16, "none": 16, "fp8": 8, "fp8 blocks": 8, "int8": 8}.get(found.quantization, 4)
+    if bits > 8:
+        yield "weights in FP8 (--quantization fp8)", {}, {}, "fp8", "some exactness of the model"
+    if bits > 4:
+        yield "weights in 4 bits (another checkpoint)", {}, {}, "awq", "more exactness; a checkpoint that must exist"
+
+
+def _without_the_log(found: Fit) -> Iterator[tuple[str, dict, dict, str | None, str]]:
+    """With a measured cache only what changes the price of a token, or the number of GPUs, can be foreseen."""
+    for more in (2, 4):
+        size = more * found.engine.tensor_parallel_size
+        if size <= 16:
+            yield (f"tensor_parallel_size {size}", {"tensor_parallel_size": size}, {"available_gib": None}, None,
+                   "more GPUs; memory is assumed again")
+
+
+def _gain(before: Fit, after: Fit) -> str | None:
+    """What a change brings, in words; None where it brings nothing."""
+    was, now = (WORDS.index(each.verdict.word) for each in (before, after))
+    holds = (f"{after.say(after.low.max_concurrency, after.high.max_concurrency)} requests of "
+             f"{after.high.max_model_len:,} tokens")
+    if now > was:
+        return f"passes: {holds}" if after.verdict.word == "passes" else f"too close to call: {holds}"
+    if now < was:
+        return None
+    if after.verdict.word == "refused":
+        return f"still refused, but nearer: {after.verdict.reason}" if _rank(after) > _rank(before) else None
+    more = after.typical.max_concurrency - before.typical.max_concurrency
+    return holds if more > 0.02 * before.typical.max_concurrency else None
+
+
+def _rank(found: Fit) -> int:
+    order = ("free_memory", "weights_do_not_fit", "no_cache_memory", "max_model_len", "max_num_seqs", "passes")
+    return order.index(found.high.outcome)
+
+
+# The way back
+
+
+class Needs(NamedTuple):
+    """What ``requests`` requests of ``tokens`` tokens ask for, per GPU unless said otherwise.
+
+    ``available_bytes`` is the memory for the cache, ``total_bytes`` (least, typical, most) the card that leaves it.
+    ``tensor_parallel_size`` and ``gpu`` are (surely, perhaps): where they fit at the least, at the most memory thought
+    possible; None where no size or card of the list does.
+    """
+
+    blocks: int
+    available_bytes: int
+    total_bytes: tuple[int, int, int]
+    tensor_parallel_size: tuple[int | None, int | None]
+    gpu: tuple[str | None, str | None]
+
+
+def needs(found: Fit, requests: int, tokens: int, cards: Iterable[str] = CARDS) -> Needs:
+    """The least memory, split and card that hold so many requests at once.
+
+    Raises SizingError where no request of that length is let in.
+
+    >>> from kvlib.fit import fit
+    >>> needs(fit("Qwen3-8B", "--max-model-len 40960", gpu="L4"), 8, 32_768).blocks      # 8 × 2,048, and the null block
+    16385
+    """
+    for name, value in (("requests", requests), ("tokens", tokens)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise SizingError(f"{name} is {value!r}; it must be a whole number of at least 1")
+    length = found.high.max_model_len
+    if tokens > length:
+        raise SizingError(f"a request of {tokens:,} tokens is longer than max_model_len, {length:,}")
+    made = found.typical.plan
+    blocks = max(requests * made.blocks_per_request(tokens), made.blocks_per_request(length)) + made.held_back_blocks
+    available = blocks * max(made.stage_bytes_per_block)
+    share = made.setup.gpu_memory_utilization
+    totals = tuple(_card_for(available + _taken(found, side), share) for side in ("low", "typical", "high"))
+
+    def holds(after: Fit) -> tuple[bool, bool]:
+        return tuple(each.fits and each.num_gpu_blocks >= requests * each.plan.blocks_per_request(tokens)
+                     for each in (after.low, after.high))
+
+    loose = {"typed": {"total_gib": None, "free_gib": None, "available_gib": None}}
+    splits = _first(((size, found.changed(tensor_parallel_size=size) if size == found.engine.tensor_parallel_size else
+                      found.changed(tensor_parallel_size=size, typed={"available_gib": None, "weights_gib": None}))
+                     for size in SPLITS if _allowed(found, size)), holds)
+    sized = sorted({found.engine.gpu, *cards} - {None}, key=lambda name: catalog.gpu(name).total_bytes)
+    return Needs(blocks, available, totals, splits, _first(((name, found.changed(gpu=name, **loose)) for name in sized), holds))
+
+
+def _allowed(found: Fit, size: int) -> bool:
+    try:
+        found.changed(tensor_parallel_size=size, typed={"available_gib": None, "weights_gib": None})
+    except SizingError:
+        return False
+    return True
+
+
+def _first(tries, holds):
+    surely = perhaps = None
+    for name, after in tries:
+        least, most = holds(after)
+        perhaps = name if perhaps is None and most else perhaps
+        if least:
+            surely = name
+            break
+    return surely, perhaps
+
+
+def _taken(found: Fit, side: str) -> int:
+    return sum(at(getattr(found.memory, term), side) for term in TERMS)
+
+
+def _card_for(taken: int, share: float) -> int:
+    """The smallest memory, in bytes, of which that share is enough."""
+    return max(cdiv(taken * 1000, round(share * 1000)), 1)
+
+
+# Which card?
+
+
+class Cell(NamedTuple):
+    """One card and split of the map: ``word`` as in a verdict, or "unknown" with the reason a set-up cannot be sized."""
+
+    gpu: str
+    tensor_parallel_size: int
+    word: str
+    low: float
+    typical: float
+    high: float
+    reason: str
+
+
+def card_map(found: Fit, cards: Iterable[str] = CARDS, splits: Iterable[int] = SPLITS[:4]) -> tuple[Cell, ...]:
+    """Concurrency at ``max_model_len`` for each card and split; the reserve is assumed everywhere.
+
+    >>> from kvlib.fit import fit
+    >>> [cell.word for cell in card_map(fit("Qwen3-8B", "--max-model-len 32768"), ["L4", "H100 SXM 80GB"], [1])]
+    ['close', 'passes']
+    """
+    free = {name: None for name in ("total_gib", "free_gib", "available_gib", *(n.removesuffix("_bytes") + "_gib" for n in RESERVE))}
+    cells = []
+    for name in cards:
+        for size in splits:
+            typed = free if size == found.engine.tensor_parallel_size else {**free, "weights_gib": None}
+            try:
+                after = found.changed(gpu=name, tensor_parallel_size=size, typed=typed)
+            except SizingError as problem:
+                cells.append(Cell(name, size, "unknown", 0.0, 0.0, 0.0, str(problem)))
+                continue
+            low, typical, high = (each.max_concurrency if each.available_bytes > 0 else 0.0
+                                  for each in (after.low, after.typical, after.high))
+            cells.append(Cell(name, size, after.verdict.word, low, typical, high, after.verdict.reason))
+    return tuple(cells)

@@ -1,0 +1,345 @@
+"""Notebook 06: a model, a command, a card, a log; one verdict, what would help, and what to take along.
+
+The command is the one truth about flags: a control that stands for a flag rewrites it there, and follows it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from kvlib import catalog, load_model
+from kvlib.command import engine_from_flags, read_command
+from kvlib.controls import Action, Choice, Fraction, Panel, PowerOfTwo, TextBox, Toggle, View, html, strong
+from kvlib.engine import KV_CACHE_DTYPES, Engine
+from kvlib.errors import SizingError
+from kvlib.fit import NOT_CHECKED, Fit, fit
+from kvlib.hub import download_config
+from kvlib.improve import card_map, improvements, needs
+from kvlib.memory import TERMS, at
+from kvlib.panels import own_pictures as pictures
+from kvlib.panels import own_tables as tables
+from kvlib.panels.budget_pictures import MEMORY_TIERS, bar_rows, bar_spec, tier
+from kvlib.resolve import resolve
+from kvlib.serve_line import serve_line, with_flags
+from kvlib.tables import Html
+from kvlib.take_along import MARK, figures, holds, save, saved_fields, ticket, to_csv
+from kvlib.units import GiB
+from kvlib.vllm_log import read_log
+
+FLAGS = ("max_model_len", "tensor_parallel_size", "gpu_memory_utilization", "kv_cache_dtype")
+TYPED = ("free_gib", "weights_gib", "peak_activation_gib", "non_torch_gib", "cuda_graph_gib")
+WEIGHTS = {"as the config says": None, "16 bits": "none", "FP8": "fp8", "int8": "int8", "4 bits (AWQ, GPTQ)": "awq",
+           "MXFP4": "mxfp4", "NVFP4": "nvfp4"}
+VERSIONS = ("0.33", "0.32", "0.30", "0.28", "0.26", "0.24", "0.22", "0.20", "0.19", "0.18")
+MAP, LENGTHS, COMPARE = "which card?", "requests by length", "set-ups kept"
+TAKEAWAYS = (("command", "Copy the command"), ("ticket", "Copy for the ticket"), ("json", "Save the set-up"),
+             ("csv", "Save the figures (CSV)"))
+CHIPS = 4
+
+
+def _gib(text: str) -> float | None:
+    """The figure in a box that may be empty. Raises ValueError with what to type."""
+    text = text.strip().removesuffix("GiB").strip().replace(",", "")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"found {text[:40]!r}; type a number of GiB, such as 3.2, or leave it empty") from None
+    if not abs(value) < 1e5:
+        raise ValueError(f"found {text[:40]!r}; type a number of GiB, such as 3.2, or leave it empty")
+    return value
+
+
+def _typed(name: str, label: str, help: str) -> TextBox:
+    return TextBox(name, "", read=_gib, label=label, unit="GiB", placeholder="assumed", help=help)
+
+
+class SizeYourOwn(Panel):
+    """The tweaker's panel. See the module."""
+
+    name = "06-size-your-own"
+    title = "Will it fit? A model, a command, a card"
+    inputs = [
+        TextBox("config", "Qwen3-30B-A3B", top=True, label="1 · Model", suggestions=catalog.models(), instead="give its path",
+                help="A name of the catalogue (type to search), a path to a config.json or checkpoint folder, the JSON itself, "
+                     "or a set-up saved here. Files can be dropped."),
+        TextBox("command", "vllm serve Qwen/Qwen3-30B-A3B --max-model-len 32768", lines=2, top=True, label="2 · Command",
+                help="A vllm serve line, Docker or Kubernetes arguments, or a log's non-default args. The controls rewrite it."),
+        TextBox("log", "", lines=2, top=True, label="3 · Start-up log, if there is one", placeholder="paste it, or drop the file",
+                help="What it measured takes the place of what is assumed."),
+        Choice("gpu", list(catalog.gpus()), "RTX 4090", label="GPU", help="With the memory its driver reports."),
+        PowerOfTwo("max_model_len", 32_768, min=1_024, max=131_072, label="Longest request", unit="tokens", flag="--max-model-len",
+                   help="Prompt and answer together."),
+        PowerOfTwo("tensor_parallel_size", 1, min=1, max=16, at_most=1_024, label="GPUs (TP)", flag="--tensor-parallel-size",
+                   help="Over how many GPUs each layer is split."),
+        Fraction("gpu_memory_utilization", 0.92, min=0.5, max=0.98, step=0.01, at_least=0.01, at_most=1.0, label="Share of the GPU",
+                 flag="--gpu-memory-utilization", help="What vLLM may use of each GPU's memory."),
+        Choice("kv_cache_dtype", list(KV_CACHE_DTYPES), "auto", label="KV cache dtype", flag="--kv-cache-dtype",
+               help="How keys and values are stored."),
+        Choice("quantization", WEIGHTS, None, label="Weights stored in", help="What the checkpoint holds, if not what its config says."),
+        PowerOfTwo("tokens", 4_096, min=1_024, max=131_072, label="One of your requests", unit="tokens",
+                   help="What an everyday request takes, prompt and answer."),
+        PowerOfTwo("requests", 8, min=1, max=256, at_most=100_000, label="How many at once", unit="requests",
+                   help="For the way back: what so many of them need."),
+        Choice("show", [LENGTHS, MAP, COMPARE], LENGTHS, style="buttons", label="Second picture",
+               help="Requests at once over their length; all cards and splits; the set-ups kept."),
+        _typed("free_gib", "Free at start", "Memory free when vLLM starts, where others use the GPU too (GB10). Empty: not checked."),
+        _typed("weights_gib", "Weights on each GPU", "From the line \"Model loading took\"."),
+        _typed("peak_activation_gib", "Activations", "The peak of the profile run."),
+        _typed("non_torch_gib", "Non-torch memory", "Communication buffers and the CUDA context."),
+        _typed("cuda_graph_gib", "CUDA graphs", "The estimate that is subtracted."),
+        Choice("vllm_version", VERSIONS, "0.33", label="vLLM", help="Whose rules are followed; a log's own version wins."),
+        Toggle("download", False, label="Fetch configs from the Hub", help="Off: no request leaves this machine. On: a name such as "
+               "owner/model that the catalogue lacks is fetched, with the package huggingface_hub. No code of the model is run."),
+    ]
+
+    def chart(self):
+        return [bar_spec(32), pictures.lengths_spec()]
+
+    # What follows what
+
+    def follow(self, name, s):
+        if name == "config":
+            return _reopened(s.config) or self._model_named(s)
+        if name == "command":
+            return self._flags_of(s, s.command) | self._model_of(s)
+        if name == "log":
+            return self._from_log(s)
+        if name in FLAGS:
+            return {"command": with_flags(s.command, **{name: getattr(s, name)})}
+        if name in ("gpu", "vllm_version"):
+            return self._flags_of(s, s.command)
+        return None
+
+    def _flags_of(self, s, command: str) -> dict:
+        """What the controls show of a command: its flags, and vLLM's choice where it names none."""
+        engine = _engine(command).replace(gpu=s.gpu, vllm_version=s.vllm_version)
+        shown = {"tensor_parallel_size": engine.tensor_parallel_size, "kv_cache_dtype": engine.kv_cache_dtype}
+        try:
+            setup = resolve(_loaded(s), engine)
+        except SizingError:
+            return shown
+        return shown | {"max_model_len": setup.max_model_len, "gpu_memory_utilization": setup.gpu_memory_utilization}
+
+    def _model_named(self, s) -> dict:
+        """A model picked from the catalogue goes into the command too."""
+        try:
+            name = catalog.model_name(s.config)
+        except SizingError:
+            return self._flags_of(s, s.command)
+        engine, other = read_command(s.command) if s.command.strip() else (Engine(), None)
+        hub = catalog.model_config(name)["_source"]["hf_id"]
+        command = serve_line(engine, other._replace(model=hub) if other else None, hub)
+        return {"command": command} | self._flags_of(s, command)
+
+    def _model_of(self, s) -> dict:
+        """A command that names a model of the catalogue moves the first box."""
+        named = read_command(s.command)[1].model if s.command.strip() else None
+        try:
+            name = catalog.model_name(named) if named else None
+        except SizingError:
+            return {}
+        return {"config": name} if name and name != s.config else {}
+
+    def _from_log(self, s) -> dict:
+        """A log's own model, flags and version; what stood there can be had back."""
+        if not s.log.strip():
+            return {}
+        launch = read_log(s.log).last
+        if not launch.flags:
+            return {}
+        engine, other = engine_from_flags(launch.flags, launch.model)
+        command = serve_line(engine, other)
+        moved = {"command": command}
+        try:
+            moved["config"] = catalog.model_name(launch.model or "")
+        except SizingError:
+            pass
+        version = ".".join((launch.vllm_version or "").split(".")[:2])
+        if version in VERSIONS:
+            moved["vllm_version"] = version
+        return moved | self._flags_of(s, command)
+
+    undoable = {"log": "take the log's flags", "config": "take the model"}
+
+    # The answer
+
+    def compute(self, s) -> View:
+        found = _fit(s)
+        chips = improvements(found)
+        bar = pictures.bar_parts(found)
+        limit = tier(max(at_most(found), 1), MEMORY_TIERS)
+        rows, second = self._second(s, found)
+        need = needs(found, s.requests, min(s.tokens, found.high.max_model_len))
+        shown = [tables.foretold_table(found), tables.terms_table(found),
+                 tables.needs_table(found, need, s.requests, min(s.tokens, found.high.max_model_len)),
+                 tables.flags_table(found), tables.compare_table(self._kept_setups())]
+        actions = [Action(f"{number}", each.name, html("{}; gives up {}", each.gain, each.gives_up))
+                   for number, each in enumerate(chips[:CHIPS])]
+        kept = len(self._kept_setups())
+        if kept < pictures.COMPARED:
+            actions.append(Action("keep", "Keep to compare", f"{kept} kept, in this kernel only" if kept else ""))
+        if kept:
+            actions.append(Action("forget", "Forget those kept", ""))
+        return View(
+            answer=_answer(found, s.tokens), rows={"bar": bar_rows(bar, limit)} | rows, chart=[bar_spec(limit), second],
+            table=[each for each in shown if each is not None], note=_notes(found), actions=tuple(actions), takeaways=TAKEAWAYS,
+            description=["Memory of one GPU: " + ", ".join(f"{part[0]} {part[3]}" for part in bar if part[0]) + ".",
+                         _words_of(s.show, rows)])
+
+    def _second(self, s, found: Fit):
+        if s.show == MAP:
+            return pictures.map_rows(card_map(found), found), pictures.map_spec()
+        if s.show == COMPARE:
+            rows, limit = pictures.compare_rows(self._kept_setups() or [("this set-up, not kept yet", found)])
+            return rows, pictures.compare_spec(limit)
+        return pictures.lengths_rows(found, s.tokens), pictures.lengths_spec()
+
+    def act(self, key, s):
+        found = _fit(s)
+        if key == "keep":
+            self._kept_setups().append((_name_of(found), found))
+            return {"show": COMPARE} if len(self._kept_setups()) > 1 else {}
+        if key == "forget":
+            self._kept_setups().clear()
+            return {}
+        change = improvements(found)[int(key)]
+        moved = {name: "" if value is None else f"{value:.4g}" for name, value in change.typed.items() if name in TYPED}
+        if change.quantization:
+            moved["quantization"] = _stored(change.quantization)
+            if change.quantization == "fp8":
+                moved["command"] = _quantized(s.command)
+        if change.flags:
+            moved["command"] = with_flags(moved.get("command", s.command), **change.flags)
+        return moved
+
+    def take(self, key, s):
+        found = _fit(s)
+        if key == "command":
+            return "", found.serve
+        if key == "ticket":
+            return "", ticket(found, s.tokens)
+        if key == "json":
+            return f"{_file(found)}.json", save(found)
+        return f"{_file(found)}.csv", to_csv([figures(found, "this set-up"), *(figures(each, name) for name, each in self._kept_setups())])
+
+    def _kept_setups(self) -> list[tuple[str, Fit]]:
+        if not hasattr(self._kept, "setups"):
+            self._kept.setups = []
+        return self._kept.setups
+
+
+def _engine(command: str) -> Engine:
+    return read_command(command)[0] if command.strip() else Engine()
+
+
+def _config(s):
+    """What :func:`kvlib.fit.fit` gets as the config: the box, or what the Hub gives for it where that is asked for."""
+    text = s.config.strip()
+    if s.download and text.count("/") == 1 and not text.startswith((".", "~", "/", "{")):
+        try:
+            catalog.model_name(text)
+        except SizingError:
+            return _downloaded(text)
+    return text or None
+
+
+_FETCHED: dict[str, dict] = {}
+
+
+def _downloaded(name: str) -> dict:
+    if name not in _FETCHED:
+        _FETCHED[name] = download_config(name)
+    return _FETCHED[name]
+
+
+def _fit(s) -> Fit:
+    typed = {name: getattr(s, name) for name in TYPED if getattr(s, name) is not None}
+    return fit(_config(s), s.command, log=s.log, gpu=s.gpu, vllm_version=s.vllm_version, quantization=s.quantization, **typed)
+
+
+def _loaded(s):
+    return load_model(_config(s) or read_command(s.command)[1].model or "")
+
+
+def _reopened(text: str) -> dict | None:
+    """The inputs that a saved set-up stands for; None where the text is none."""
+    if not text.lstrip().startswith("{") or MARK not in text[:400]:
+        return None
+    asked = saved_fields(text)
+    config = asked.pop("config", "")
+    moved = {name: "" for name in TYPED} | {"log": "", "config": config if isinstance(config, str) else json.dumps(config)}
+    moved |= {name: value if isinstance(value, str) else f"{value!r}" for name, value in asked.items()}
+    moved["quantization"] = _stored(asked.get("quantization"))
+    engine = _engine(asked.get("command", ""))
+    return {name: value for name, value in moved.items() if name in {each.name for each in SizeYourOwn.inputs}} | {
+        "tensor_parallel_size": engine.tensor_parallel_size, "kv_cache_dtype": engine.kv_cache_dtype,
+        **({"max_model_len": engine.max_model_len} if engine.max_model_len and engine.max_model_len > 0 else {}),
+        **({"gpu_memory_utilization": engine.gpu_memory_utilization} if engine.gpu_memory_utilization else {})}
+
+
+def _stored(quantization: str | None) -> str:
+    """The choice that stands for a way of storing weights."""
+    return next((shown for shown, name in WEIGHTS.items() if name == quantization), "as the config says")
+
+
+def _quantized(command: str) -> str:
+    engine, other = read_command(command)
+    return serve_line(engine, other._replace(given={**other.given, "quantization": "fp8"}))
+
+
+# Words
+
+
+def at_most(found: Fit) -> float:
+    """GiB that the bar must be able to show: the GPU, or what would not fit into it."""
+    taken = sum(at(getattr(found.memory, name), "high") for name in TERMS)
+    return max(at(found.memory.total_bytes, "high"), min(taken, 320 * GiB)) / GiB
+
+
+def _answer(found: Fit, tokens: int) -> Html:
+    verdict = found.verdict
+    cards = found.engine.tensor_parallel_size * found.engine.pipeline_parallel_size
+    card = found.typical.plan.setup.gpu.name
+    words = {"passes": "Passes vLLM's memory checks", "close": "Too close to call", "refused": "Refused"}[verdict.word]
+    said = html("{}: {} on {} {}{}.", strong(words), found.model.name, "one" if cards == 1 else f"{cards} ×", card,
+                f"; {verdict.reason}" if verdict.reason else "")
+    if verdict.word != "refused":
+        said = html("{} {}", said, _bold(holds(found, tokens)))
+    for what in dict.fromkeys(found.other.takes_memory.values()):
+        said = html("{} {} take memory that is not counted.", said, what[:1].upper() + what[1:])
+    return said
+
+
+def _bold(text: str) -> Html:
+    """The sentence on what the cache holds, with its requests in bold."""
+    head, _, tail = text.partition(": ")
+    return html("{}: {}", head, strong(tail)) if tail else html("{}", text)
+
+
+def _notes(found: Fit) -> str:
+    said = [f"{note[:1].upper()}{note[1:]}." for note in dict.fromkeys((*found.notes, *found.typical.notes))]
+    return " ".join([*([found.settles] if found.settles else []), *said[:4], NOT_CHECKED])
+
+
+def _words_of(show: str, rows: dict) -> str:
+    if show == MAP:
+        by = {word: sum(row["colour"] == pictures.charts.COLOURS[pictures.COLOUR[word]] for row in rows["map"])
+              for word in ("passes", "close", "refused")}
+        return f"Cards by split: {by['passes']} pass, {by['close']} are too close to call, {by['refused']} are refused."
+    if show == COMPARE:
+        return "Set-ups compared: " + "; ".join(row["label"] for row in rows["compare"] if row["label"]) + "."
+    return "Requests at once by their length. " + rows["own"][0]["label"] + "."
+
+
+def _name_of(found: Fit) -> str:
+    engine, card = found.engine, found.typical.plan.setup.gpu.name
+    flags = "".join(f", {text}" for text in (
+        f"TP {engine.tensor_parallel_size}" if engine.tensor_parallel_size > 1 else "",
+        engine.kv_cache_dtype if engine.kv_cache_dtype != "auto" else "", found.quantization or "") if text)
+    return f"{found.model.name}, {card}{flags}, {found.high.max_model_len:,}"
+
+
+def _file(found: Fit) -> str:
+    return "".join(c if c.isalnum() or c in "-._" else "-" for c in f"{found.model.name}-{found.typical.plan.setup.gpu.name}")

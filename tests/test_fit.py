@@ -1,0 +1,347 @@
+"""Will it fit: budgets, verdicts, what helps, the way back, what is taken along; and the command line."""
+import csv
+import io
+import json
+import os
+import random
+import re
+import sys
+from types import ModuleType
+
+import pytest
+
+import kvlib
+from kvlib import catalog
+from kvlib.__main__ import main
+from kvlib.command import read_command
+from kvlib.fit import RESERVE, fit
+from kvlib.hub import download_config
+from kvlib.improve import CARDS, card_map, improvements, needs
+from kvlib.memory import Band, at
+from kvlib.serve_line import serve_line, with_flags
+from kvlib.take_along import figures, foretold, lines_to_expect, reopen, save, ticket, to_csv
+from kvlib.units import GiB
+
+GB10_LOG = catalog.log_text("qwen3-8b-gb10")
+
+
+# -- the budget and the verdict ------------------------------------------------------------------
+
+def test_a_measured_cache_gives_the_printed_figures_within_its_rounding():
+    found = fit("Qwen3-8B", "--max-model-len 40960", gpu="GB10", vllm_version="0.28", log=GB10_LOG)
+    assert found.exact and found.verdict.word == "passes"
+    # 93.61 GiB printed is 93.605 to 93.615: whole blocks of 2,359,296 B, 16 tokens each
+    assert found.low.kv_cache_tokens == int(93.605 * GiB) // 2_359_296 * 16 == 681_600
+    assert found.high.kv_cache_tokens == int(93.615 * GiB) // 2_359_296 * 16
+    assert found.say(found.low.max_concurrency, found.high.max_concurrency) == "16.64"
+
+
+def test_before_a_launch_the_answer_is_a_range_and_names_what_settles_it():
+    found = fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090")
+    assert not found.exact and found.verdict.word == "close"
+    assert "activations (0.2 to 1.7 GiB)" in found.settles and "Available KV cache memory" in found.settles
+    assert set(found.assumed) == set(RESERVE)
+
+
+def test_the_break_even_is_where_the_verdict_turns():
+    """At the break-even one request just fits; a MiB more and it does not."""
+    found = fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090")
+    for more, word in ((0, "passes"), (1 / 1024, "refused")):
+        typed = {"peak_activation_gib": found.verdict.break_even_bytes / GiB + more, "non_torch_gib": 0.0, "cuda_graph_gib": 0.0}
+        assert fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090", **typed).verdict.word == word
+
+
+@pytest.mark.parametrize("kwargs, word, said", [
+    (dict(config="Qwen3-30B-A3B", gpu="RTX 4090"), "refused", "the weights, 56.88 GiB on each GPU, are larger than the GPU"),
+    (dict(config="Qwen3-8B", gpu="GB10", free_gib=100.0), "refused", "111.9 GiB are requested, 100.0 GiB are free at start"),
+    (dict(config="Qwen3-8B", gpu="RTX 4090", weights_gib=21.5), "refused", "nothing is left for the cache"),
+    (dict(config="Llama-3.1-8B", gpu="L4"), "refused", "a request of 131,072 tokens needs 16.0 GiB of cache"),
+    (dict(config="Qwen3-8B", gpu="H200"), "passes", ""),
+])
+def test_the_verdict_says_where_it_fails_first(kwargs, word, said):
+    verdict = fit(**kwargs).verdict
+    assert verdict.word == word and said in verdict.reason
+
+
+def test_what_is_typed_replaces_what_is_assumed_and_narrows_the_answer():
+    loose = fit("Qwen3-8B", "--max-model-len 8192", gpu="L40S")
+    tight = fit("Qwen3-8B", "--max-model-len 8192", gpu="L40S", peak_activation_gib=1.0, non_torch_gib=0.5, cuda_graph_gib=0.5)
+    assert tight.exact and tight.low.num_gpu_blocks == tight.high.num_gpu_blocks
+    assert loose.low.num_gpu_blocks <= tight.low.num_gpu_blocks <= loose.high.num_gpu_blocks
+    # L40S: 44.39 GiB reported; requested 0.92 of it, less 15.27, 1.0, 0.5 and 0.5
+    card = catalog.gpu("L40S").total_bytes
+    assert tight.low.available_bytes == -(-card * 92 // 100) - round(15.27 * GiB) - 2 * GiB
+
+
+def test_more_of_the_card_never_means_less_cache():
+    for name in ("Qwen3-8B", "gpt-oss-20b", "Qwen3.8-27B", "DeepSeek-V2-Lite"):
+        blocks = [fit(name, f"--max-model-len 8192 --gpu-memory-utilization {share}", gpu="H100 SXM").low.num_gpu_blocks
+                  for share in (0.5, 0.7, 0.9, 0.95)]
+        assert blocks == sorted(blocks)
+
+
+def test_a_log_of_other_flags_is_not_taken_for_this_launch():
+    log = "non-default args: {'model': 'Qwen/Qwen3-8B', 'tensor_parallel_size': 1}\nAvailable KV cache memory: 93.61 GiB"
+    one = fit("Qwen3-8B", "-tp 1", gpu="GB10", log=log)
+    two = fit("Qwen3-8B", "-tp 2", gpu="GB10", log=log)
+    assert one.exact and not two.exact
+    assert any("tensor_parallel_size" in note for note in two.notes)
+    other_card = one.changed(gpu="L4")
+    assert not other_card.exact and other_card.terms["non_torch_bytes"].kind == "assumed"
+
+
+def test_a_logged_reserve_carries_to_another_share_of_the_same_card():
+    """The log gives requested − available; at another share the same is taken off: 0.92 → 0.90 loses 0.02 of the card."""
+    log = "non-default args: {'model': 'Qwen/Qwen3-8B', 'gpu_memory_utilization': 0.92}\nAvailable KV cache memory: 93.61 GiB"
+    lower = fit("Qwen3-8B", "--gpu-memory-utilization 0.90", gpu="GB10", log=log)
+    total = catalog.gpu("GB10").total_bytes
+    lost = -(-total * 92 // 100) - -(-total * 90 // 100)
+    assert lower.exact and abs(lower.typical.available_bytes - (round(93.61 * GiB) - lost)) <= 2
+
+
+def test_typed_weights_follow_the_number_of_gpus():
+    found = fit("Qwen3-8B", "", gpu="RTX 4090", weights_gib=15.27)
+    two = found.changed(tensor_parallel_size=2)
+    assert 15.27 / 2 * 0.99 < at(two.memory.weights_bytes, "typical") / GiB < 15.27 / 2 * 1.01
+
+
+def test_quantization_asked_for_in_the_command_counts():
+    plain, narrow = (fit("Llama-3.1-8B", f"--max-model-len 8192 {flag}", gpu="L4") for flag in ("", "--quantization fp8"))
+    ratio = at(narrow.memory.weights_bytes, "typical") / at(plain.memory.weights_bytes, "typical")
+    assert 0.5 < ratio < 0.62   # embeddings and head stay in 16 bits
+
+
+def test_a_checkpoint_folder_brings_its_own_weights(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(catalog.model_config("Qwen3-8B")))
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 10 * GiB}}))
+    found = fit(str(tmp_path), "", gpu="RTX 4090")
+    assert found.terms["weights_bytes"] == (10 * GiB, "measured", "model.safetensors.index.json")
+    assert reopen(save(found)).low.kv_cache_tokens == found.low.kv_cache_tokens   # and without the folder
+
+
+@pytest.mark.parametrize("name, low, high", [("Qwen3-8B", 15.26, 15.27), ("Llama-3.3-70B", 131.4, 131.6)])
+def test_weights_of_an_own_config_are_computed_with_their_band(name, low, high):
+    config = {key: value for key, value in catalog.model_config(name).items() if key != "_source"}
+    term = fit(config, "", gpu="B200").terms["weights_bytes"]
+    assert term.kind == "computed" and isinstance(term.value, Band)
+    assert low - 0.02 < term.value.typical / GiB < high + 0.02
+
+
+@pytest.mark.parametrize("kwargs, said", [
+    (dict(), "no model is given"), (dict(command="vllm serve --port 1"), "no model is given"),
+    (dict(config="Qwen3-8B", free_gib=-1), "free_gib is -1"), (dict(config="Qwen3-8B", total_gib=0), "total_gib is 0"),
+    (dict(config="Qwen3-8B", weights_gib="many"), "weights_gib is 'many'"), (dict(config="Qwen3-8B", weights_gib=float("nan")), "weights_gib"),
+    (dict(config="Qwen3-8B", ram_gib=1), "fit has no argument ram_gib"), (dict(config="Qwen3-8B", gpu="ZX81"), "no gpu 'ZX81'"),
+    (dict(config="Qwen3-8B", quantization="int3"), "int3"), (dict(config="Qwen3-8B", vllm_version="0.9"), "0.9"),
+])
+def test_what_cannot_be_read_is_one_sentence(kwargs, said):
+    with pytest.raises(kvlib.SizingError, match=re.escape(said)) as caught:
+        fit(**kwargs)
+    assert "\n" not in str(caught.value)
+
+
+# -- what helps -----------------------------------------------------------------------------------
+
+def test_every_improvement_does_what_it_says():
+    for name, command, gpu in (("Qwen3-8B", "--max-model-len 32768", "RTX 4090"), ("Llama-3.3-70B", "-tp 2", "H100 SXM"),
+                               ("Qwen3.8-27B", "--max-model-len 65536", "A100 80GB SXM"), ("gpt-oss-20b", "", "L4")):
+        before = fit(name, command, gpu=gpu)
+        for each in improvements(before):
+            again = fit(name, with_flags(command, **each.flags) if each.flags else command, gpu=gpu,
+                        quantization=each.quantization, **each.typed)
+            assert (again.verdict.word, again.low.num_gpu_blocks) == (each.fit.verdict.word, each.fit.low.num_gpu_blocks), each.name
+            rank = ("refused", "close", "passes").index
+            assert rank(again.verdict.word) >= rank(before.verdict.word)
+
+
+def test_what_passes_comes_first_and_fewer_gpus_hide_more():
+    found = improvements(fit("Qwen3-30B-A3B", "--max-model-len 32768", gpu="RTX 4090"))
+    words = [each.fit.verdict.word for each in found]
+    assert words == sorted(words, key=("passes", "close", "refused").index)
+    assert [each.flags.get("tensor_parallel_size") for each in found].count(4) == 1
+    assert not any(each.flags.get("tensor_parallel_size") == 8 for each in found)
+
+
+def test_memory_held_by_others_can_be_freed():
+    found = improvements(fit("Qwen3-8B", "", gpu="GB10", free_gib=100.0))
+    assert found[0].name == "free 11.9 GiB held by other processes" and found[0].fit.verdict.word == "passes"
+
+
+# -- the way back ---------------------------------------------------------------------------------
+
+def test_the_memory_needed_is_the_least_that_holds_the_requests():
+    """Qwen3-8B, 8 requests of 32,768 tokens: 8 × 2,048 blocks and the null block, 2,359,296 B each."""
+    found = fit("Qwen3-8B", "--max-model-len 40960", gpu="L4")
+    need = needs(found, 8, 32_768)
+    assert need.available_bytes == (8 * 2_048 + 1) * 2_359_296
+    for less, holds in ((0, True), (1, False)):
+        s = kvlib.size(found.model, found.engine, available_bytes=need.available_bytes - less)
+        assert (s.num_gpu_blocks - 1 >= 8 * 2_048) == holds
+
+
+@pytest.mark.parametrize("requests, tokens", [(1, 1_000), (8, 4_096), (64, 16_384)])
+def test_the_card_found_holds_them_and_the_one_below_does_not(requests, tokens):
+    found = fit("Llama-3.1-8B", "--max-model-len 16384", gpu="L4")
+    surely, _ = needs(found, requests, tokens).gpu
+    cards = sorted(CARDS, key=lambda name: catalog.gpu(name).total_bytes)
+
+    def enough(card):
+        low = fit("Llama-3.1-8B", "--max-model-len 16384", gpu=card).low
+        return low.fits and low.num_gpu_blocks >= requests * low.plan.blocks_per_request(tokens)
+
+    if surely is None:
+        assert not any(map(enough, cards))
+    else:
+        assert enough(surely) and not any(map(enough, cards[:cards.index(catalog.gpu(surely).name)]))
+
+
+def test_the_map_agrees_with_the_panel_cell_by_cell():
+    found = fit("Qwen3-32B", "--max-model-len 16384", gpu="L40S")
+    for cell in card_map(found):
+        alone = fit("Qwen3-32B", f"--max-model-len 16384 -tp {cell.tensor_parallel_size}", gpu=cell.gpu)
+        assert cell.word == alone.verdict.word
+        if cell.word != "refused":
+            assert cell.high == pytest.approx(alone.high.max_concurrency)
+
+
+def test_a_split_that_vllm_refuses_is_a_cell_with_a_reason():
+    cells = card_map(fit("Qwen2.5-1.5B", "", gpu="L4"), ["L4"], [1, 8])
+    assert cells[1].word == "unknown" and "must divide the 12 attention heads" in cells[1].reason
+
+
+# -- the command there and back ---------------------------------------------------------------------
+
+COMMANDS = [
+    "vllm serve Qwen/Qwen3-8B --max-model-len 32768 --port 8000 --api-key 'a b'",
+    "vllm serve m/x -tp 4 --kv-cache-dtype fp8 --no-enable-prefix-caching --enforce-eager --trust-remote-code",
+    'vllm serve m/x --speculative-config \'{"method": "mtp", "num_speculative_tokens": 3}\' --max-num-seqs 64',
+    "vllm serve m/x --enable-lora --max-loras 4 --gpu-memory-utilization=0.9 --hf-overrides '{\"a\": {\"b\": 1}}'",
+    '["--model", "m/x", "--tensor-parallel-size", "2", "--max-model-len", "8k"]',
+    "- serve\n- m/x\n- --max-model-len\n- '4096'\n- --swap-space\n- '4'",
+    "non-default args: {'model': 'm/x', 'max_model_len': 8192, 'enforce_eager': True, 'port': 1}",
+]
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_command_engine_command(text):
+    engine, other = read_command(text)
+    again, rest = read_command(serve_line(engine, other))
+    assert again == engine and rest.model == other.model and rest.takes_memory == other.takes_memory
+    assert {name: str(value) for name, value in rest.given.items()} == \
+        {name: str(value) if not isinstance(value, bool) else str(value) for name, value in other.given.items()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_flag_set_is_read_back(seed):
+    draw = random.Random(seed)
+    flags = {"max_model_len": draw.choice([None, -1, 4096, 131072]), "tensor_parallel_size": draw.choice([1, 2, 8]),
+             "gpu_memory_utilization": draw.choice([None, 0.9, 0.955]), "kv_cache_dtype": draw.choice(["auto", "fp8", "fp8_e5m2"]),
+             "enforce_eager": draw.random() < 0.5, "enable_prefix_caching": draw.random() < 0.5,
+             "max_num_seqs": draw.choice([None, 16]), "block_size": draw.choice([None, 64])}
+    text = draw.choice(COMMANDS)
+    line = with_flags(text, **flags)
+    engine, other = read_command(line)
+    defaults = kvlib.Engine()
+    assert all(getattr(engine, name) == (getattr(defaults, name) if value is None else value) for name, value in flags.items())
+    kept = {name for name in read_command(text)[1].given if name not in kvlib.Engine.__dataclass_fields__}
+    assert kept <= set(other.given)
+    assert with_flags(line, **flags) == line
+
+
+# -- taken along --------------------------------------------------------------------------------------
+
+SETUPS = [dict(config="Qwen3-8B", command="vllm serve Qwen/Qwen3-8B --max-model-len 32768 --port 9", gpu="RTX 4090"),
+          dict(config="Qwen3.8-27B", command="-tp 2 --kv-cache-dtype fp8", gpu="A100 80GB SXM", non_torch_gib=2.1),
+          dict(config={k: v for k, v in catalog.model_config("gpt-oss-20b").items() if k != "_source"}, gpu="L4"),
+          dict(config="Qwen3-8B", command="--max-model-len 40960", gpu="GB10", log=GB10_LOG, free_gib=119.0),
+          dict(config="Llama-3.1-8B", command="--quantization fp8", gpu="L40S", vllm_version="0.28")]
+
+
+@pytest.mark.parametrize("asked", SETUPS)
+def test_export_and_reopen_give_the_same_figures(asked):
+    found = fit(**asked)
+    again = reopen(json.dumps(json.loads(save(found))))
+    assert figures(again) == figures(found) and again.verdict == found.verdict
+    assert save(again) == save(found)
+
+
+@pytest.mark.parametrize("text, said", [("{", "not JSON"), ("[]", "kvlib_fit"), ('{"kvlib_fit": 2}', "kvlib_fit"),
+                                        ('{"kvlib_fit": 1, "config": "Qwen3-8B", "rm": 1}', "rm")])
+def test_a_file_that_is_no_saved_set_up(text, said):
+    with pytest.raises(kvlib.ConfigError, match=said):
+        reopen(text)
+
+
+def test_the_ticket_says_all_that_is_needed_to_check_it():
+    text = ticket(fit(**SETUPS[0] | {"command": SETUPS[0]["command"] + " --enable-lora"}), 4_096)
+    assert "too close to call" in text and "vllm serve Qwen/Qwen3-8B --max-model-len 32768 --port 9 --enable-lora" in text
+    assert "| activations | 0.20 to 1.70 | assumed |" in text and "vLLM 0.33" in text
+    assert "Available KV cache memory: between 2.73 and 5.98 GiB" in text   # 21.65 − 15.27 − (0.40 … 3.65)
+    assert "below 4.5 GiB vLLM stops: lower max_model_len to" in text and "LoRA" in text and "Not checked" in text
+
+
+def test_below_the_figure_of_the_ticket_vllm_does_stop():
+    found = fit(**SETUPS[0])
+    least = float(re.search(r"below ([\d.]+) GiB", lines_to_expect(found)[1])[1])
+    assert not kvlib.size(found.model, found.engine, available_bytes=round((least - 0.01) * GiB)).fits
+    assert kvlib.size(found.model, found.engine, available_bytes=round((least + 0.01) * GiB)).fits
+
+
+def test_the_real_log_stands_beside_what_was_foretold():
+    rows = {row.figure: row for row in foretold(fit(**SETUPS[3]))}
+    assert rows["GPU KV cache size (tokens)"].printed == 681_600
+    assert rows["GPU KV cache size (tokens)"].verdict == "inside"
+    assert foretold(fit(**SETUPS[0])) == ()
+    short = fit("Qwen3-8B", "--max-model-len 8192", gpu="L4", log="Available KV cache memory: 0.5 GiB")
+    assert foretold(short)[0].verdict == "below"
+
+
+def test_csv_reads_back():
+    rows = [figures(fit(**asked)) for asked in SETUPS[:2]]
+    assert [row["model"] for row in csv.DictReader(io.StringIO(to_csv(rows)))] == ["Qwen3-8B", "Qwen3.8-27B"]
+
+
+# -- the command line -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("arguments, status", [
+    (["size", "Qwen3-8B", "--gpu", "H200", "--", "--max-model-len", "8192"], 0),
+    (["size", "Qwen3-30B-A3B", "--gpu", "RTX 4090"], 1), (["size", "Qwen3-8B", "--gpu", "RTX 4090", "--", "--max-model-len=32768"], 3),
+    (["size", "nothing-of-that-name", "--gpu", "L4"], 2), (["size", "-", "--gpu", "H200", "--", "serve", "Qwen/Qwen3-8B"], 0),
+    (["log", os.fspath(catalog.data_dir() / "logs" / "qwen3-8b-gb10.log"), "--config", "Qwen3-8B"], 0), (["log", "no-such.log"], 2),
+])
+def test_the_exit_status_is_the_verdict(arguments, status, capsys):
+    assert main(arguments) == status
+    said = capsys.readouterr()
+    assert bool(said.err) == (status == 2) and "Traceback" not in said.err
+    assert len(said.err.strip().splitlines()) <= 1
+
+
+def test_the_command_line_says_what_the_package_says(capsys):
+    main(["size", "Qwen3-8B", "--gpu", "RTX 4090", "--json", "--", "--max-model-len", "32768"])
+    assert json.loads(capsys.readouterr().out) == figures(fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090"))
+    main(["size", "Qwen3-8B", "--gpu", "RTX 4090", "--save", "--", "--max-model-len", "32768"])
+    assert reopen(capsys.readouterr().out).verdict.word == "close"
+
+
+# -- the Hub, only when asked ------------------------------------------------------------------------------
+
+def test_nothing_is_fetched_unless_asked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(kvlib.ConfigError, match="no model 'some/model'"):
+        fit("some/model", gpu="L4")
+    with pytest.raises(kvlib.ConfigError, match="pip install huggingface_hub"):
+        download_config("some/model")
+
+
+def test_a_config_from_the_hub(monkeypatch, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({k: v for k, v in catalog.model_config("Qwen3-8B").items() if k != "_source"}))
+    hub = ModuleType("huggingface_hub")
+    hub.hf_hub_download = lambda repo, name: str(file) if repo == "me/mine" and name == "config.json" else 1 / 0
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    assert fit(download_config("me/mine"), gpu="L4").model.name == "me/mine"
+    for name, said in (("me/other", "the Hub gave no config.json"), ("../../etc", "not a name on the Hub"), ("x", "owner/model")):
+        with pytest.raises(kvlib.ConfigError, match=re.escape(said)):
+            download_config(name)
+
+
