@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .fields import CLASS_DEFAULTS
+from .fields import CLASS_DEFAULTS, text_part
 from .layers import (FullAttention, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning, Mamba1, Mamba2,
                      Parallel, ShortConv)
 from .model import Model
@@ -47,9 +47,9 @@ class Parameters:
 
 class _Config:
     def __init__(self, model: Model):
-        inner = model.config.get("text_config")
-        defaults = CLASS_DEFAULTS.get(model.model_type, {}) if inner else {}
-        self.text: Mapping = {**defaults, **(inner or model.config)}
+        inner, path = text_part(model.config)
+        defaults = CLASS_DEFAULTS.get(model.model_type, {}) if path else {}
+        self.text: Mapping = {**defaults, **inner}
         self.top = model.config
         self.kind = model.model_type
         self.hidden = self.first("hidden_size", "n_embd", "d_model")
