@@ -15,7 +15,7 @@ from .errors import UnknownArchitectureError
 from .layers import FullAttention, Layer, SlidingWindow, caches
 from .model import Model
 from .resolve import Setup, resolve
-from .spec import Spec, as_full, block_size_tokens, blocks_per_request, specs_of
+from .spec import Spec, as_full, block_size_tokens, blocks_per_request, specs_of, unaligned_state
 from .units import cdiv
 
 MERGE_BELOW = 1.5  # buckets this close in size are padded to the larger instead of split
@@ -95,12 +95,13 @@ def plan(model: Model, engine: Engine) -> Plan:
 def _buckets(model: Model, engine: Engine, setup: Setup, block: int) -> dict[Spec, list[int]]:
     """Layer indices by spec, in vLLM's order: the model's layers, then the draft's."""
     buckets: dict[Spec, list[int]] = {}
+    unaligned = _without_attention(model, engine)
     for part, indices in model.buckets.items():
         for spec in specs_of(part, model, engine, setup, block):
-            buckets.setdefault(spec, []).extend(indices)
-    draft = engine.draft_model
-    if draft is not None and engine.kv_cache_dtype == "auto" and draft.dtype != setup.model_dtype:
-        setup = replace(setup, cache_dtype=draft.dtype)  # a draft model of its own keeps its own type
+            apart = unaligned.intersection(indices) if part.has_state else ()
+            if apart:
+                buckets.setdefault(unaligned_state(spec, model, engine), []).extend(apart)
+            buckets.setdefault(spec, []).extend(index for index in indices if index not in apart)
     for offset, layer in enumerate(draft_layers(model, engine)):
         for part in caches(layer):
             for spec in specs_of(part, model, engine, setup, block):
@@ -109,7 +110,18 @@ def _buckets(model: Model, engine: Engine, setup: Setup, block: int) -> dict[Spe
     chunked = any(spec.kind == "chunked" for spec in buckets)
     if (engine.disable_hybrid_kv_cache_manager or chunked and eagle_like) and len(buckets) > 1:
         buckets = _kept_in_full(buckets)
-    return {spec: sorted(indices) for spec, indices in buckets.items()}
+    ordered = {spec: sorted(indices) for spec, indices in buckets.items() if indices}
+    return dict(sorted(ordered.items(), key=lambda item: item[1][0])) if unaligned else ordered
+
+
+def _without_attention(model: Model, engine: Engine) -> set[int]:
+    """Layers on a pipeline stage of states alone, whose worker has no attention to align its blocks with."""
+    if engine.pipeline_parallel_size == 1 or not model.has_state or model.attention is None:
+        return set()
+    attention = [index for part, indices in model.buckets.items() if not part.has_state for index in indices]
+    attention += range(len(model.layers), len(model.layers) + len(draft_layers(model, engine)))
+    return {index for start, end in _stage_ends(model, engine) if not any(start <= index < end for index in attention)
+            for index in range(start, end)}
 
 
 def _kept_in_full(buckets: dict[Spec, list[int]]) -> dict[Spec, list[int]]:
@@ -144,10 +156,11 @@ def _grouped(model: Model, buckets: dict[Spec, list[int]]) -> list[tuple[tuple[S
     whole = tuple((spec, tuple(indices)) for spec, indices in buckets.items())
     if len({spec.family for spec in buckets}) == 1 and len({spec.block_size for spec in buckets}) == 1:
         return [whole]
-    sizes = [len(indices) for indices in buckets.values()]
+    unified = _one_page_size(model, buckets)
+    sizes = [len(indices) for indices in unified.values()]
     width = max(sizes) if max(sizes) < min(sizes) * MERGE_BELOW else min(sizes)
     groups = []
-    for spec, indices in _one_page_size(model, buckets).items():
+    for spec, indices in unified.items():
         count = cdiv(len(indices), width)
         groups.extend(((spec, tuple(indices[first::count])),) for first in range(count))
     return groups
@@ -169,7 +182,7 @@ def _one_page_size(model: Model, buckets: dict[Spec, list[int]]) -> dict[Spec, l
             raise UnknownArchitectureError(
                 f"{model.name}: its latent-attention page does not divide the largest page of {page:,} bytes, and "
                 "vLLM cannot pad it", unknown=("pages that cannot be made equal",))
-        unified[spec] = indices
+        unified[spec] = sorted(unified.get(spec, []) + indices)
     return unified
 
 

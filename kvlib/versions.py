@@ -55,6 +55,8 @@ CHANGES = (
     Change((0, 32, 0), "unequal_widths_fp8", "--kv-cache-dtype reaches layers whose keys and values differ in width (MiMo-V2)", "run"),
     Change((0, 32, 0), "sparse_dcp_wants_fp8", "a sparse indexer under decode context parallelism needs fp8_ds_mla", "run"),
     Change((0, 32, 0), "glm_dsa_fp8", "GLM-5's cache defaults to FP8 on a B200-class card", "read"),
+    Change((0, 32, 0), "fa4_wide_heads_fp8",
+           "FLASH_ATTN takes blocks of 64 for an 8-bit cache and head_dim 512 on Hopper (Gemma 4)", "run"),
     Change((0, 32, 0), "drafts_widen_windows", "an MTP of several layers widens every window by its drafts", "read"),
     Change((0, 32, 0), "mamba2_keeps_three", "Mamba-2 keeps 3 state blocks a group with prefix caching", "run"),
     Change((0, 33, 0), "gb10_small_tier", "a GB10 takes the batch defaults of a small card", "read"),
