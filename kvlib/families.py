@@ -70,7 +70,7 @@ def refuse_uncovered(c: Fields, architecture: str | None, model_type: str) -> No
         _refuse(c, who, "two attentions in each layer, which num_hidden_layers does not count", "num_layers")
     if c.flag("use_cla"):
         _refuse(c, who, "layers that share another layer's keys and values", "use_cla")
-    shared = c.get("num_kv_shared_layers")
+    shared = c.integer("num_kv_shared_layers", 0, low=0)
     if shared:
         _refuse(c, who, f"{shared} layers that share another layer's keys and values", "num_kv_shared_layers")
 
@@ -148,7 +148,8 @@ def _head_dim(c: Fields) -> int:
     if hidden % heads:
         raise ConfigError(f"{c.name}: {c.path('hidden_size')} is {hidden} and {c.path('num_attention_heads')} {heads}, so head_dim "
                           "cannot be derived; add head_dim", field=c.path("head_dim"), found=None, expected="a whole number")
-    c.note(f"head_dim is absent: derived as hidden_size // num_attention_heads = {hidden // heads}")
+    c.note(f"{c.prefix}head_dim is absent: derived as {c.spelled('hidden_size')} // {c.spelled('num_attention_heads')} = "
+           f"{hidden // heads}")
     return hidden // heads
 
 
@@ -171,7 +172,7 @@ def _kv_heads(c: Fields) -> int:
     if c.given("multi_query_group_num"):
         return c.integer("multi_query_group_num" if c.flag("multi_query_attention") is not False else "num_attention_heads",
                          high=1 << 20)
-    c.note("num_key_value_heads is absent: every attention head keeps its own keys and values")
+    c.note(f"{c.prefix}num_key_value_heads is absent: every attention head keeps its own keys and values")
     return c.integer("num_attention_heads", high=1 << 20)
 
 
@@ -220,12 +221,8 @@ def _nemotron_h(c: Fields) -> list[Layer]:
                    c.integer("mamba_num_heads"), c.integer("mamba_head_dim"), c.integer("ssm_state_size"),
                    c.integer("conv_kernel"))
     kinds = {"mamba": mamba, "attention": _attention(c), "mlp": NoCache(), "moe": NoCache()}
-    layers = []
-    for position, letter in enumerate(pattern):
-        word = words.get(letter, letter)
-        if word not in kinds:
-            _refuse(c, c.raw_type(), f"layer {position} of kind {short(letter)}", key)
-        layers.append(kinds[word])
+    kinds.update({letter: kinds[word] for letter, word in words.items()})
+    layers = [_pick(c, key, position, kinds, kind) for position, kind in enumerate(pattern)]
     if c.get("num_hidden_layers") is not None and c.get("num_hidden_layers") != len(layers):
         raise c.wrong(key, f"has {len(layers)} entries for num_hidden_layers {short(c.get('num_hidden_layers'))}; they must agree",
                       len(layers))
@@ -506,7 +503,8 @@ _FOREIGN_FIELDS = (  # marks of caches that the plain reader cannot see
     "hybrid_override_pattern", "index_head_dim", "attention_types", "rwkv", "lru_width", "block_types",
     "hybrid_layer_ids", "mamba_expand", "d_state", "linear_attention", "full_attention_interval",
     "num_cross_attention_layers", "encoder_layers", "layer_group_size", "window_size", "attention_window_size",
-    "local_attention", "global_attn_every_n_layers", "type_vocab_size", "attn_layer_period", "swa_num_key_value_heads", "no_rope_layers_window")
+    "local_attention", "global_attn_every_n_layers", "type_vocab_size", "attn_layer_period", "swa_num_key_value_heads",
+    "no_rope_layers_window")
 
 
 def _plain(c: Fields) -> list[Layer]:
@@ -518,8 +516,8 @@ def _plain(c: Fields) -> list[Layer]:
                 f"{model_type!r}", foreign[0])
     full, count = _attention(c), _count(c)
     if model_type not in PLAIN_MODEL_TYPES:
-        c.note((f"model_type {model_type!r} is not one known here" if model_type else "the config has no model_type") + "; it was read as plain attention, "
-               "because every field that needs is there and none speaks of another kind")
+        unknown = f"model_type {model_type!r} is not one known here" if model_type else "the config has no model_type"
+        c.note(f"{unknown}; it was read as plain attention, because every field that needs is there and none speaks of another kind")
     window = _window(c)
     return [_windowed(full, window) if window else full] * count
 

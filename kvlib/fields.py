@@ -13,7 +13,8 @@ MISSING = object()
 # Published files leave out of text_config what equals the default of its transformers class (5.19).
 # A flat config that lacks a size is incomplete; only the window's default counts there too.
 CLASS_DEFAULTS = {
-    "llama": dict(hidden_size=4096, intermediate_size=11008, vocab_size=32000, num_hidden_layers=32, num_attention_heads=32, max_position_embeddings=2048),
+    "llama": dict(hidden_size=4096, intermediate_size=11008, vocab_size=32000, num_hidden_layers=32, num_attention_heads=32,
+                  max_position_embeddings=2048),
     "mistral": dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
                     sliding_window=4096, max_position_embeddings=131072),
     "gemma2": dict(num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256,
@@ -119,7 +120,8 @@ class Fields:
         """``value`` if it is a whole number within [low, high], else a ConfigError naming ``key``."""
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             found = "is absent" if value is None else f"is {short(value)}"
-            raise self.wrong(key, f"{found}; it must be a whole number from {low:,} to {high:,}", value, f"a whole number from {low:,} to {high:,}")
+            expected = f"a whole number from {low:,} to {high:,}"
+            raise self.wrong(key, f"{found}; it must be {expected}", value, expected)
         return value
 
     def flag(self, key: str) -> bool | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .errors import ConfigError
 from .fields import CLASS_DEFAULTS, text_part
 from .layers import (FullAttention, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning, Mamba1, Mamba2,
                      Parallel, ShortConv)
@@ -69,7 +70,7 @@ class _Config:
 
 
 def parameters(model: Model) -> Parameters:
-    """Count the parameters of a model's config.
+    """Count the parameters of a model's config. ConfigError where it does not say a width that the count needs.
 
     >>> from kvlib import load_model
     >>> parameters(load_model("Qwen3-8B")).total
@@ -82,6 +83,11 @@ def parameters(model: Model) -> Parameters:
     attention = sum(_attention(c, layer) for layer in _parts(model) if isinstance(layer, (FullAttention, LatentAttention)))
     states = sum(_state(c, layer) for layer in _parts(model) if layer.has_state)
     dense, sparse = _mlp_layers(c, model)
+    for field, missing in (("vocab_size", not embedding), ("intermediate_size", dense and not _dense_width(c)),
+                           ("moe_intermediate_size", sparse and not _expert_width(c))):
+        if missing and not model.model_type.startswith(("mamba", "falcon_mamba")):
+            raise ConfigError(f"{model.name}: the config has no {field}, so its weights cannot be counted; type them from its "
+                              "\"Model loading took\" line", field=field, expected="a whole number")
     mlp = dense * _mlp(c, _dense_width(c)) + sparse * _shared(c) + sum(_mlp(c, width) for width in _nas_widths(c))
     experts = sparse * _experts(c)
     norms = _norms(c, model)

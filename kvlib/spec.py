@@ -236,9 +236,3 @@ def as_full(spec: Spec, block_size: int) -> Spec:
         return spec
     page = block_size * spec.bytes_per_token
     return replace(spec, kind="full", reach=0, block_size=block_size, page_size_bytes=page, unpadded_bytes=page)
-
-
-def unaligned_state(spec: Spec, model: Model, engine: Engine) -> Spec:
-    """A state on a pipeline stage without attention: neither padded nor in blocks that its worker has aligned."""
-    block_size = engine.block_size or DEFAULT_BLOCK_SIZE if caches_prefixes(model, engine) else spec.block_size
-    return replace(spec, block_size=block_size, page_size_bytes=spec.unpadded_bytes)

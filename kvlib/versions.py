@@ -20,6 +20,12 @@ LAST_PATCH = {(0, 18): 1, (0, 19): 1, (0, 20): 2}
 LEFT_VLLM_AFTER = {  # architecture: the last release that served it
     "MllamaForConditionalGeneration": (0, 10, 2), "BambaForCausalLM": (0, 23, 0),
     "BaichuanForCausalLM": (0, 23, 0), "BaiChuanForCausalLM": (0, 23, 0), "MiniMaxM1ForCausalLM": (0, 23, 0),
+    "MiniMaxText01ForCausalLM": (0, 23, 0), "QWenLMHeadModel": (0, 23, 0), "InternLMForCausalLM": (0, 23, 0),
+    "XverseForCausalLM": (0, 23, 0), "Phi3SmallForCausalLM": (0, 9, 2), "MotifForCausalLM": (0, 10, 2),
+    "JAISLMHeadModel": (0, 22, 0), "AquilaForCausalLM": (0, 24, 0), "AquilaModel": (0, 24, 0), "Grok1ForCausalLM": (0, 24, 0),
+    "Grok1ModelForCausalLM": (0, 24, 0), "TeleChatForCausalLM": (0, 25, 0), "Plamo2ForCausalLM": (0, 26, 0),
+    "OuroForCausalLM": (0, 26, 0), "ArcticForCausalLM": (0, 28, 0), "MPTForCausalLM": (0, 28, 0), "MptForCausalLM": (0, 28, 0),
+    "RWForCausalLM": (0, 28, 0), "StableLMEpochForCausalLM": (0, 28, 0),
 }
 
 

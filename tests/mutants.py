@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ["test_capacity.py", "test_oracle.py", "test_engine.py", "test_config.py", "test_oracle_more.py", "test_real_launches.py",
+TESTS = ["test_capacity.py", "test_oracle.py", "test_engine.py", "test_config.py", "test_real_configs.py", "test_oracle_more.py",
+         "test_real_launches.py",
          "test_laws.py"]
 MUTANTS = [  # file, what stands there, what is put in its place
     ("units.py", "return -(-a // b)", "return a // b"),
@@ -42,6 +43,23 @@ MUTANTS = [  # file, what stands there, what is put in its place
     ("spec.py", "math.lcm(granularity, GDN_CHECKPOINT_TOKENS)", "granularity"),
     ("spec.py", "block_size if caches_prefixes(model, engine) else setup.max_model_len", "block_size"),
     ("spec.py", 'layer.inclusive and engine.version.has("inclusive_window")', "False"),
+    ("pool.py", "unaligned = _without_attention(model, engine)", "unaligned = set()"),
+    ("pool.py", "block_size=engine.block_size or DEFAULT_BLOCK_SIZE), []", "block_size=DEFAULT_BLOCK_SIZE), []"),
+    ("pool.py", "if unaligned else ordered", "if False else ordered"),
+    ("pool.py", "attention += range(len(model.layers), len(model.layers) + len(draft_layers(model, engine)))", "pass"),
+    ("pool.py", "return sum(count * max(", "return sum(max("),
+    ("resolve.py", "backend = backend._replace(default_block=64)", "pass"),
+    ("resolve.py", 'cache_dtype in ("fp8", "fp8_e4m3") and', 'cache_dtype.startswith("fp8") and'),
+    ("resolve.py", '"head_dim", 0) == 512', '"head_dim", 0) >= 256'),
+    ("families.py", "if heads % kv_heads:", "if False:"),
+    ("families.py", "if hidden % heads:", "if hidden < heads:"),
+    ("families.py", 'c.get("qk_nope_head_dim") == 0 == c.get("qk_rope_head_dim")', "False"),
+    ("families.py", 'if shares_one and c.raw_type() in ("falcon", "gpt_bigcode"):', 'if shares_one and c.raw_type() == "falcon":'),
+    ("families.py", "if window and switch is False and", "if False and"),
+    ("families.py", 'if model_type in WINDOW_BY_SWITCH and not switch:', "if not switch:"),
+    ("families.py", 'if window is None and "sliding_window" not in c.inner:', "if False:"),
+    ("fields.py", "if value is not None and not isinstance(value, bool):", "if False:"),
+    ("fields.py", 'if older != "num_layers" and', "if False and"),
     ("pool.py", "MERGE_BELOW = 1.5", "MERGE_BELOW = 2.0"),
     ("pool.py", "max(sizes) < min(sizes) * MERGE_BELOW", "max(sizes) <= min(sizes) * MERGE_BELOW"),
     ("pool.py", "tuple(indices[first::count])", "tuple(indices[first * width:(first + 1) * width])"),
