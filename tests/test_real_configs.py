@@ -34,6 +34,7 @@ QWEN = kvlib.load_model("Qwen3-8B")
     (dict(model_type="dbrx", d_model=6144, n_heads=48, n_layers=40, max_seq_len=32768, attn_config=dict(kv_n_heads=8)),
      40 * 8 * 256 * 2),
     (dict(model_type="gpt_bigcode", multi_query=True, n_embd=6144, n_head=48, n_layer=40, n_positions=8192), 40 * 1 * 256 * 2),
+    (dict(model_type="gpt_bigcode", multi_query=True, n_embd=6144, n_head=48, n_layer=40, num_key_value_heads=48), 40 * 1 * 256 * 2),
     (dict(model_type="gpt_bigcode", multi_query=False, n_embd=6144, n_head=48, n_layer=40, n_positions=8192), 40 * 48 * 256 * 2),
     (dict(model_type="gpt_neox", hidden_size=6144, num_attention_heads=64, num_hidden_layers=44), 44 * 64 * 192 * 2),
     (dict(model_type="gptj", n_embd=4096, n_head=16, n_layer=28, n_positions=2048, rotary_dim=64), 28 * 16 * 512 * 2),
