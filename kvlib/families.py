@@ -15,6 +15,8 @@ MLA_MODEL_TYPES = frozenset((
     "axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_mtp", "glm_moe_dsa", "glm4_moe_lite", "kimi_k2",
     "kimi_linear", "longcat_flash", "pangu_ultra_moe"))
 
+GDN_MODEL_TYPES = frozenset(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid"))
+
 # Here a window needs use_sliding_window: true, and layer_types are not looked at.
 WINDOW_BY_SWITCH = frozenset(("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
                               "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3_vl_text", "qwen3_vl_moe_text", "mimo"))
@@ -80,7 +82,12 @@ _UNCOVERED_FIELDS = {  # fields that speak of a cache the readers below would mi
     "loop_num": "layers that run several times, each time with a cache of its own",
     "loop_window_size": "layers that run several times, each time with a cache of its own",
     "mixer_types": "mixers of several kinds", "rswa_window": "a window with a reserve of its own",
+    "recurrent_kv_cache_mode": "layers that run several times, each time with a cache of its own",
     "num_key_value_heads_per_layer": "a head count of its own in each layer",
+    **dict.fromkeys(("interleaved_sliding_window", "window_sizes", "sliding_windows"), "a window of its own in each layer"),
+    "local_layer_ids": "local layers of a kind that is not known", "swa_kv_lora_rank": "latent attention of two widths",
+    "ple_layer_ids": "convolutions of a kind that is not known", "indexer_kv_heads": "an index of a kind that is not known",
+    "param_sink_number": "sink tokens of its own", "linear_head_dim": "linear attention of a kind that is not known",
 }
 _UNCOVERED_TYPES = {
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "rwkv7"), "a recurrent state of a kind that is not known"),
@@ -89,11 +96,11 @@ _UNCOVERED_TYPES = {
 }
 _ENCODERS = frozenset((
     "bert", "roberta", "xlm-roberta", "xlm_roberta", "modernbert", "distilbert", "albert", "electra", "deberta", "deberta-v2",
-    "mpnet", "nomic_bert", "camembert", "clip", "clip_text_model", "siglip", "wav2vec2", "hubert", "vit"))
+    "mpnet", "nomic_bert", "camembert", "esm", "eurobert", "luke", "big_bird", "longformer", "new", "clip", "clip_text_model", "siglip", "wav2vec2", "hubert", "vit"))
 
 
 def _encoder_only(c: Fields, model_type: str, architecture: str) -> bool:
-    return (model_type in _ENCODERS or c.flag("is_causal") is False or "Bidirectional" in architecture
+    return (model_type in _ENCODERS or c.flag("is_causal") is False or "Bidirectional" in architecture or architecture.endswith("ForMaskedLM")
             or str(c.top.get("model_type")) in _ENCODERS
             or model_type.startswith("gemma3") and c.get("use_bidirectional_attention") is True)
 
@@ -328,7 +335,10 @@ def _short_conv(c: Fields) -> list[Layer]:
 
 
 def _gated_delta(c: Fields) -> list[Layer]:
-    """Qwen3-Next and Qwen3.5: Gated DeltaNet, with full attention at every ``full_attention_interval``-th layer."""
+    """Qwen3-Next, Qwen3.5, OLMo Hybrid: Gated DeltaNet, with full attention at every ``full_attention_interval``-th layer."""
+    if c.raw_type() not in GDN_MODEL_TYPES:  # others use the same words for another state
+        _refuse(c, c.raw_type(), f"linear attention whose state is not known for model_type {c.raw_type()!r}",
+                "linear_num_value_heads")
     count = _count(c)
     gdn = GatedDeltaNet(*(c.integer(f"linear_{key}", high=1 << 20) for key in (
         "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")))

@@ -209,6 +209,8 @@ def _batches_in_flight(model: Model, engine: Engine) -> int:
 
 def _gdn_backend(model: Model, engine: Engine, gpu, take) -> str:
     asked = engine.gdn_prefill_backend
+    if model.model_type == "olmo_hybrid":
+        return take("gdn_prefill_backend", "triton", "OLMo Hybrid has no other")
     if asked not in (None, "auto"):
         return asked
     gdn = next((part for part in model.buckets if isinstance(part, GatedDeltaNet)), None)

@@ -229,6 +229,15 @@ def test_weights_are_not_counted_without_a_width():
     (dict(HEADS, model_type="plamo3", window_size=2048, sliding_window_pattern=8), "window_size"),
     (dict(HEADS, model_type="bailing_moe_linear", layer_group_size=5), "linear attention"),
     (dict(HEADS, model_type="minicpm_sala", mixer_types=["lightning-attn"] * 24), "mixers"),
+    (dict(HEADS, model_type="alice_ai", linear_num_key_heads=16, linear_num_value_heads=16, linear_key_head_dim=128,
+          linear_value_head_dim=128, linear_conv_kernel_dim=4, layer_types=["linear_attention", "full_attention"] * 12),
+     "linear attention"),
+    (dict(HEADS, model_type="dory", recurrent_kv_cache_mode="per_loop", layer_types=["full_attention"] * 24), "several times"),
+    (dict(HEADS, model_type="domyn_edge", window_sizes=[512, -1] * 12), "a window of its own"),
+    (dict(HEADS, model_type="exaone_moe", sliding_windows=[128, 0] * 12, layer_types=["sliding_attention"] * 24), "a window of its own"),
+    (dict(HEADS, model_type="inkling_model", local_layer_ids=[0, 1]), "local layers"),
+    (dict(HEADS, model_type="pangu_pro_moe_v2", param_sink_number=128), "sink tokens"),
+    (dict(HEADS, model_type="protein", architectures=["EsmForMaskedLM"]), "no KV cache"),
     (dict(HEADS, model_type="zamba", attn_layer_period=6, attn_layer_offset=4, mamba_d_state=16, mamba_expand=2,
           mamba_d_conv=4), "Zamba"),
     (dict(HEADS, model_type="longcat_flash", num_layers=24, kv_lora_rank=512, qk_rope_head_dim=64), "two attentions"),
@@ -237,6 +246,15 @@ def test_weights_are_not_counted_without_a_width():
 def test_what_the_plain_reader_would_get_wrong_is_refused_by_name(config, word):
     with pytest.raises(UnknownArchitectureError, match=word):
         kvlib.load_model(config)
+
+
+@pytest.mark.parametrize("gpu", [None, "H100 SXM 80GB"])
+def test_olmo_hybrid_has_one_prefill_kernel_on_every_card(gpu):
+    """Read in 0.33: its layers never run FlashInfer, so a request keeps 2 state blocks on a Hopper card too."""
+    config = dict(HEADS, model_type="olmo_hybrid", linear_num_key_heads=30, linear_num_value_heads=30, linear_key_head_dim=96,
+                  linear_value_head_dim=192, linear_conv_kernel_dim=4, layer_types=(["linear_attention"] * 3 + ["full_attention"]) * 6)
+    sizing = kvlib.size(kvlib.load_model(config), kvlib.Engine(gpu=gpu), available_bytes=40 << 30)
+    assert {group.blocks_per_request for group in sizing.groups if group.kind == "gdn"} == {2}
 
 
 def test_longrope_by_its_older_name():
