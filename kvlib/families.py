@@ -96,11 +96,13 @@ _UNCOVERED_TYPES = {
 }
 _ENCODERS = frozenset((
     "bert", "roberta", "xlm-roberta", "xlm_roberta", "modernbert", "distilbert", "albert", "electra", "deberta", "deberta-v2",
-    "mpnet", "nomic_bert", "camembert", "esm", "eurobert", "luke", "big_bird", "longformer", "new", "clip", "clip_text_model", "siglip", "wav2vec2", "hubert", "vit"))
+    "mpnet", "nomic_bert", "camembert", "esm", "eurobert", "luke", "big_bird", "longformer", "new",
+    "clip", "clip_text_model", "siglip", "wav2vec2", "hubert", "vit"))
 
 
 def _encoder_only(c: Fields, model_type: str, architecture: str) -> bool:
-    return (model_type in _ENCODERS or c.flag("is_causal") is False or "Bidirectional" in architecture or architecture.endswith("ForMaskedLM")
+    return (model_type in _ENCODERS or c.flag("is_causal") is False or "Bidirectional" in architecture
+            or architecture.endswith("ForMaskedLM")
             or str(c.top.get("model_type")) in _ENCODERS
             or model_type.startswith("gemma3") and c.get("use_bidirectional_attention") is True)
 
