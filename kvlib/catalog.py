@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from .errors import ConfigError, EngineError
+from .fields import text_part
 from .units import cdiv, gib
 
 #: bytes of one weight by dtype name; the 4-bit formats without their scales
@@ -255,7 +256,7 @@ def _own_dtype(config: dict) -> str:
 
     float32 counts as 16 bits, because vLLM loads such a checkpoint so unless told otherwise.
     """
-    parts = (config, config.get("text_config") or {})
+    parts = (config, text_part(config)[0])
     quantization = next((part["quantization_config"] for part in parts if part.get("quantization_config")), {})
     told = json.dumps([quantization, config.get("_hf_quant_config")]).lower()
     if any("expert_dtype" in part for part in parts) or "mixed_precision" in told:

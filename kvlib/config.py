@@ -13,7 +13,7 @@ from typing import Any
 
 from . import families
 from .errors import ConfigError
-from .fields import Fields, short
+from .fields import OLDER_NAMES, TEXT_PARTS, Fields, plain_text, short
 from .model import Model
 
 MAX_FILE_BYTES = 8 << 20
@@ -82,12 +82,11 @@ def _from_path(path: Path) -> tuple[Mapping, str]:
         raise ConfigError(f"{file.name} is not a file; give a config.json", field=str(file), found=None,
                           expected="a config.json")
     try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise ConfigError(f"{file.name} is {file.stat().st_size >> 20} MiB; a config.json is a few KiB",
-                              field=file.name, found=file.stat().st_size, expected="a file under 8 MiB")
-        raw = file.read_bytes()
+        with file.open("rb") as opened:
+            raw = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"{file.name} cannot be read: {error.strerror}", field=file.name) from None
+        raise ConfigError(f"{file.name} cannot be read ({error.strerror}); give a config.json that this account may read",
+                          field=file.name) from None
     config, name = _from_bytes(raw, file.name)
     beside = folder / "hf_quant_config.json"
     if "_hf_quant_config" not in config and beside.is_file() and file.name == "config.json":
@@ -105,21 +104,28 @@ def _from_bytes(raw: bytes, where: str) -> tuple[Mapping, str]:
         raise ConfigError(f"{where} is a GGUF file; give the config.json of the model it was made from", field=where,
                           found="GGUF", expected="a config.json")
     if len(raw) > MAX_FILE_BYTES:
-        raise ConfigError(f"{where} is {len(raw) >> 20} MiB; a config.json is a few KiB", field=where)
-    if b"\0" in raw[:4096]:
-        raise ConfigError(f"{where} is a binary file; give the model's config.json", field=where, found="binary",
-                          expected="a config.json")
+        raise ConfigError(f"{where} is larger than {MAX_FILE_BYTES >> 20} MiB; a config.json is a few KiB: give the model's own",
+                          field=where, expected="a file under 8 MiB")
+    notes: list[str] = []
 
     def refuse(constant):
         raise ConfigError(f"{where} holds {constant}, which is not a number JSON allows", field=where, found=constant)
 
+    def once(pairs):
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            names = [name for name, _ in pairs]
+            for name in [name for name in entries if names.count(name) > 1][:8]:
+                notes.append(f"{plain_text(name)} stands twice in the file; the last, {short(entries[name])}, counts, as for vLLM")
+        return entries
+
     try:
-        config = json.loads(raw.decode("utf-8-sig"), parse_constant=refuse)
-    except UnicodeDecodeError:
-        raise ConfigError(f"{where} is not UTF-8 text; give the model's config.json", field=where) from None
+        config = json.loads(_text(raw, where, notes), parse_constant=refuse, object_pairs_hook=once)
     except json.JSONDecodeError as error:
-        cut = " (the text ends too early: is it whole?)" if error.pos >= len(raw.rstrip()) - 1 or "Unterminated" in error.msg else ""
-        raise ConfigError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}{cut}",
+        cut = " (the text ends too early: is it whole?)" if error.pos >= len(error.doc.rstrip()) - 1 or "Unterminated" in error.msg \
+            else ""
+        raise ConfigError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}{cut}; "
+                          "give the file as it was published",
                           field=where, found=f"line {error.lineno}", expected="valid JSON") from None
     except RecursionError:
         raise ConfigError(f"{where} is nested too deeply for a config.json", field=where) from None
@@ -130,7 +136,27 @@ def _from_bytes(raw: bytes, where: str) -> tuple[Mapping, str]:
     if not isinstance(config, dict):
         raise ConfigError(f"{where} is a JSON {type(config).__name__}; a config.json is an object in braces",
                           field=where, found=type(config).__name__, expected="an object")
+    if notes:
+        config["_notes"] = notes
     return config, _name_of(config)
+
+
+def _text(raw: bytes, where: str, notes: list[str]) -> str:
+    """The file's text: UTF-8, or UTF-16 as some Windows programs write it."""
+    encoding = json.detect_encoding(raw)
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        text = "\0"
+    if not encoding.startswith("utf-8") and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
+        notes.append(f"the file is {encoding[:6].upper()} text; vLLM reads UTF-8 only, so save it as that before serving")
+        return text
+    if b"\0" in raw[:4096]:
+        raise ConfigError(f"{where} is a binary file; give the model's config.json", field=where, found="binary",
+                          expected="a config.json")
+    if text == "\0":
+        raise ConfigError(f"{where} is not UTF-8 text; give the model's config.json", field=where)
+    return text
 
 
 def _name_of(config: Mapping) -> str:
@@ -138,7 +164,7 @@ def _name_of(config: Mapping) -> str:
     for value in (source.get("hf_id") if isinstance(source, Mapping) else None, config.get("_name_or_path"),
                   config.get("model_type")):
         if isinstance(value, str) and value.strip():
-            return value.strip()[:120]
+            return plain_text(value)
     return "the config"
 
 
@@ -149,9 +175,9 @@ def read_model(config: Mapping, name: str) -> Model:
                           expected="a config.json")
     _not_another_file(config, name)
     fields = Fields(config, name)
-    architectures = config.get("architectures") or fields.get("architectures")
-    architecture = architectures[0] if isinstance(architectures, list) and architectures and \
-        isinstance(architectures[0], str) else None
+    for sentence in config["_notes"] if isinstance(config.get("_notes"), list) else ():
+        fields.note(str(sentence))
+    architecture = _architecture(fields)
     model_type = fields.raw_type()
     families.refuse_uncovered(fields, architecture, model_type)
     layers, draft_layers = families.read_layers(fields, model_type, architecture)
@@ -161,29 +187,62 @@ def read_model(config: Mapping, name: str) -> Model:
         dtype=_dtype(fields), max_position_embeddings=longest, yarn_max_model_len=before_030,
         default_max_model_len=_long_rope_length(fields),
         num_attention_heads=fields.integer("num_attention_heads", 0, low=0),
-        hidden_size=fields.get("hidden_size"), vocab_size=fields.anywhere("vocab_size"),
+        hidden_size=fields.integer("hidden_size", None), vocab_size=_vocab_size(fields),
         kv_cache_dtype=_checkpoint_kv_dtype(fields), mamba_ssm_dtype=_ssm_dtype(fields, model_type),
         head_dim_source=families.head_dim_source(fields), notes=tuple(fields.notes), config=config)
+
+
+_OTHER_FILES = (  # keys that only such a file has, and what it is
+    (("weight_map",), "a checkpoint's index"),
+    (("tokenizer_class",), "a tokenizer's config (tokenizer_config.json)"),
+    (("added_tokens", "model"), "a tokenizer (tokenizer.json)"),
+    (("image_processor_type",), "an image preprocessor's config (preprocessor_config.json)"),
+    (("feature_extractor_type",), "a preprocessor's config (preprocessor_config.json)"),
+    (("processor_class",), "a preprocessor's config (preprocessor_config.json)"),
+    (("producer", "quantization"), "a quantization config (hf_quant_config.json)"),
+    (("dim", "n_layers"), "a params.json in Mistral's own form"),
+    (("eos_token_id",), "a generation config (generation_config.json)"),
+    (("temperature",), "a generation config (generation_config.json)"),
+)
+_LAYER_COUNTS = ("num_hidden_layers", *OLDER_NAMES["num_hidden_layers"])
 
 
 def _not_another_file(config: Mapping, name: str) -> None:
     """The files people drop by mistake, each named for what it is."""
     if "peft_type" in config:
-        base = config.get("base_model_name_or_path") or "the base model"
+        base = plain_text(str(config.get("base_model_name_or_path") or "the base model"))
         raise ConfigError(f"{name}: this is the config of a PEFT adapter; give the config.json of {base}",
                           field="peft_type", found=config["peft_type"], expected="a model's config.json")
-    if "tokenizer_class" in config and "text_config" not in config and "model_type" not in config and \
-            "num_hidden_layers" not in config:
-        raise ConfigError(f"{name}: this is a tokenizer's config; give the model's config.json",
-                          field="tokenizer_class", found=config["tokenizer_class"], expected="a model's config.json")
-    if "weight_map" in config:
-        raise ConfigError(f"{name}: this is a checkpoint's index; give the config.json beside it", field="weight_map")
-    model_type = str(config.get("model_type") or "")
-    if "text_config" not in config and ("vision" in model_type or "image_size" in config
-                                        and "num_key_value_heads" not in config and "vocab_size" not in config):
+    nested = any(config.get(part) for part in TEXT_PARTS)
+    if not nested and "model_type" not in config:
+        for keys, what in _OTHER_FILES:
+            if all(key in config for key in keys) and (keys[0] == "dim" or not any(key in config for key in _LAYER_COUNTS)):
+                raise ConfigError(f"{name}: this is {what}; give the model's config.json, which stands beside it", field=keys[0],
+                                  found=config[keys[0]], expected="a model's config.json")
+        if not any(key in config for key in (*_LAYER_COUNTS, "architectures")):
+            raise ConfigError(f"{name}: this is not a model's config.json: it has neither model_type nor num_hidden_layers",
+                              field="model_type", found=None, expected="a model's config.json")
+    model_type = plain_text(str(config.get("model_type") or ""))
+    if not nested and "vocab_size" not in config and ("vision" in model_type or "image_size" in config
+                                                      and "num_key_value_heads" not in config):
         raise ConfigError(f"{name}: this is the config of a vision encoder ({model_type or 'no model_type'}), which "
                           "keeps no KV cache; give the language model's config.json", field="model_type",
                           found=model_type, expected="a language model")
+
+
+def _architecture(fields: Fields) -> str | None:
+    """The first of ``architectures``, the outer ones before the nested."""
+    value = fields.top.get("architectures") or fields.get("architectures")
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    if first and not isinstance(first, str):
+        raise ConfigError(f"{fields.name}: architectures is {short(value)}; it must be a list of names", field="architectures",
+                          found=value, expected="a list of names")
+    return plain_text(first) if first else None
+
+
+def _vocab_size(fields: Fields) -> int | None:
+    value = fields.anywhere("vocab_size")
+    return None if value is None else fields.whole("vocab_size", value, low=0)
 
 
 def _dtype(fields: Fields) -> str:
@@ -219,10 +278,12 @@ def _max_length(fields: Fields, model_type: str) -> tuple[int, int | None]:
         fields.note(f"no length key: vLLM takes {NO_LENGTH:,} tokens unless max_model_len is given")
     length = min(found, default=NO_LENGTH)
     older = None
-    rope = fields.get("rope_scaling") or fields.get("rope_parameters")
-    if isinstance(rope, Mapping) and "gemma3" not in model_type:
+    rope = _rope(fields)
+    if rope and "gemma3" not in model_type:
         for part in [part for part in rope.values() if isinstance(part, Mapping)] or [rope]:
             kind, factor = part.get("rope_type") or part.get("type"), part.get("factor")
+            if isinstance(factor, (str, bool, list, Mapping)):
+                raise fields.wrong("rope_scaling", f"has the factor {short(factor)}; it must be a number", factor, "a number")
             usable = isinstance(factor, (int, float)) and not isinstance(factor, bool) and 1 <= factor <= 10_000
             if kind in _UNSCALED_ROPE or not usable:
                 continue
@@ -236,16 +297,21 @@ def _max_length(fields: Fields, model_type: str) -> tuple[int, int | None]:
     return named or length, None if named or older == length else older
 
 
+def _rope(fields: Fields) -> Mapping:
+    return fields.mapping("rope_scaling") or fields.mapping("rope_parameters")
+
+
 def _long_rope_length(fields: Fields) -> int | None:
     """LongRoPE: without --max-model-len, vLLM serves the length from before the stretching."""
-    rope = fields.get("rope_scaling") or fields.get("rope_parameters")
-    if isinstance(rope, Mapping) and {"longrope", "su"} & {str(rope.get("rope_type")), str(rope.get("type"))}:
+    rope = _rope(fields)
+    if {"longrope", "su"} & {str(rope.get("rope_type")), str(rope.get("type"))}:
         return fields.integer("original_max_position_embeddings", None)
     return None
 
 
 def _checkpoint_kv_dtype(fields: Fields) -> str | None:
     """The cache type a checkpoint declares, which "auto" then takes: ModelOpt's, or any compressed-tensors scheme."""
+    fields.mapping("quantization_config")
     outer = fields.top.get("quantization_config")
     if not isinstance(outer, Mapping):
         outer = fields.top.get("_hf_quant_config")

@@ -15,9 +15,11 @@ MLA_MODEL_TYPES = frozenset((
     "axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_mtp", "glm_moe_dsa", "glm4_moe_lite", "kimi_k2",
     "kimi_linear", "longcat_flash", "pangu_ultra_moe"))
 
+GDN_MODEL_TYPES = frozenset(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid"))
+
 # Here a window needs use_sliding_window: true, and layer_types are not looked at.
 WINDOW_BY_SWITCH = frozenset(("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
-                              "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "mimo"))
+                              "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3_vl_text", "qwen3_vl_moe_text", "mimo"))
 
 # What vLLM serves as plain decoders: every layer full attention unless the config says otherwise.
 PLAIN_MODEL_TYPES = frozenset((
@@ -28,7 +30,8 @@ PLAIN_MODEL_TYPES = frozenset((
     "apertus", "seed_oss", "smollm3", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense", "hunyuan_v1_moe",
     "minimax_m2", "bailing_moe", "baichuan", "mimo", "mimo_v2_flash", "llama4_text", "nemotron-nas", "step3p5",
     "stablelm", "gpt_neox", "gpt2", "opt", "falcon", "bloom", "mpt", "gpt_bigcode", "qwen2_vl", "nemotron",
-    "arcee", "dots1", "jais", "persimmon", "solar", "orion", "aquila"))
+    "arcee", "dots1", "jais", "persimmon", "solar", "orion", "aquila", "gptj", "dbrx", "deepseek", "deepseek_v2", "bailing_moe_v2",
+    "qwen2_5_omni_text", "qwen3_omni_moe_text", "chatglm", "RefinedWeb", "RefinedWebModel"))
 
 def read_layers(c: Fields, model_type: str, architecture: str | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """The layers of a config, and those of its multi-token prediction module."""
@@ -39,8 +42,8 @@ def read_layers(c: Fields, model_type: str, architecture: str | None) -> tuple[t
     else:
         raise AssertionError("the last reader takes every config")
     if len(layers) > MAX_LAYERS:
-        raise ConfigError(f"{c.name}: {len(layers):,} layers; more than {MAX_LAYERS:,} is taken for a mistake",
-                          field="num_hidden_layers", found=len(layers), expected=f"at most {MAX_LAYERS:,}")
+        raise c.wrong("num_hidden_layers", f"makes {len(layers):,} layers; more than {MAX_LAYERS:,} is taken for a mistake",
+                      len(layers), f"at most {MAX_LAYERS:,}")
     return tuple(layers), _draft_layers(c, model_type, layers)
 
 
@@ -67,7 +70,9 @@ def refuse_uncovered(c: Fields, architecture: str | None, model_type: str) -> No
     pairs = c.get("num_layers") if model_type == "longcat_flash" else None
     if isinstance(pairs, int) and c.get("num_hidden_layers") != 2 * pairs:
         _refuse(c, who, "two attentions in each layer, which num_hidden_layers does not count", "num_layers")
-    shared = c.get("num_kv_shared_layers")
+    if c.flag("use_cla"):
+        _refuse(c, who, "layers that share another layer's keys and values", "use_cla")
+    shared = c.integer("num_kv_shared_layers", 0, low=0)
     if shared:
         _refuse(c, who, f"{shared} layers that share another layer's keys and values", "num_kv_shared_layers")
 
@@ -77,19 +82,27 @@ _UNCOVERED_FIELDS = {  # fields that speak of a cache the readers below would mi
     "loop_num": "layers that run several times, each time with a cache of its own",
     "loop_window_size": "layers that run several times, each time with a cache of its own",
     "mixer_types": "mixers of several kinds", "rswa_window": "a window with a reserve of its own",
+    "recurrent_kv_cache_mode": "layers that run several times, each time with a cache of its own",
     "num_key_value_heads_per_layer": "a head count of its own in each layer",
+    **dict.fromkeys(("interleaved_sliding_window", "window_sizes", "sliding_windows"), "a window of its own in each layer"),
+    "local_layer_ids": "local layers of a kind that is not known", "swa_kv_lora_rank": "latent attention of two widths",
+    "ple_layer_ids": "convolutions of a kind that is not known", "indexer_kv_heads": "an index of a kind that is not known",
+    "param_sink_number": "sink tokens of its own", "linear_head_dim": "linear attention of a kind that is not known",
 }
 _UNCOVERED_TYPES = {
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "rwkv7"), "a recurrent state of a kind that is not known"),
     "bailing_moe_linear": "linear attention of a kind that is not known", "zamba": "Zamba's shared attention",
+    **dict.fromkeys(("xlnet", "transfo-xl"), "a memory of earlier segments in place of a KV cache"),
 }
 _ENCODERS = frozenset((
     "bert", "roberta", "xlm-roberta", "xlm_roberta", "modernbert", "distilbert", "albert", "electra", "deberta", "deberta-v2",
-    "mpnet", "nomic_bert", "camembert", "clip", "clip_text_model", "siglip", "wav2vec2", "hubert", "vit"))
+    "mpnet", "nomic_bert", "camembert", "esm", "eurobert", "luke", "big_bird", "longformer", "new",
+    "clip", "clip_text_model", "siglip", "wav2vec2", "hubert", "vit"))
 
 
 def _encoder_only(c: Fields, model_type: str, architecture: str) -> bool:
-    return (model_type in _ENCODERS or c.get("is_causal") is False or "Bidirectional" in architecture
+    return (model_type in _ENCODERS or c.flag("is_causal") is False or "Bidirectional" in architecture
+            or architecture.endswith("ForMaskedLM")
             or str(c.top.get("model_type")) in _ENCODERS
             or model_type.startswith("gemma3") and c.get("use_bidirectional_attention") is True)
 
@@ -97,7 +110,7 @@ def _encoder_only(c: Fields, model_type: str, architecture: str) -> bool:
 def _refuse(c: Fields, who: str, what: str, field: str, layers=None) -> None:
     raise UnknownArchitectureError(
         f"{c.name} ({who}) has {what}; its size is not known here. Declare its layers with model.from_layers, "
-        "or launch once and paste the log", unknown=(what,), field=field, found=c.get(field),
+        "or launch once and paste the log", unknown=(what,), field=c.path(field) if c.get(field) is not None else field, found=c.get(field),
         suggestion=_suggestion(c), lower_bound_bytes_per_token=_lower_bound(c, layers))
 
 
@@ -138,34 +151,47 @@ def head_dim_source(c: Fields) -> str:
 
 def _head_dim(c: Fields) -> int:
     for key in ("head_dim", "attention_head_dim"):
-        if c.given(key):
+        if c.given(key) and c.get(key) != 0:  # 0 stands for absent, as in vLLM
             return c.integer(key, high=1 << 20)
     hidden, heads = c.integer("hidden_size"), c.integer("num_attention_heads", high=1 << 20)
-    if hidden < heads:
-        raise ConfigError(f"{c.name}: hidden_size is {hidden} and num_attention_heads {heads}, so head_dim cannot be "
-                          "derived; add head_dim", field="head_dim", found=None, expected="a whole number")
-    c.note(f"head_dim is absent: derived as hidden_size // num_attention_heads = {hidden // heads}")
+    if hidden % heads:
+        raise ConfigError(f"{c.name}: {c.path('hidden_size')} is {hidden} and {c.path('num_attention_heads')} {heads}, so head_dim "
+                          "cannot be derived; add head_dim", field=c.path("head_dim"), found=None, expected="a whole number")
+    c.note(f"{c.prefix}head_dim is absent: derived as {c.spelled('hidden_size')} // {c.spelled('num_attention_heads')} = "
+           f"{hidden // heads}")
     return hidden // heads
 
 
 def _kv_heads(c: Fields) -> int:
-    if c.raw_type() == "falcon" and c.get("multi_query") is True and c.get("new_decoder_architecture") is not True:
+    shares_one = c.flag("multi_query")
+    if shares_one is None and c.raw_type() in ("falcon", "gpt_bigcode"):
+        shares_one = c.note(f"{c.prefix}multi_query is absent: true, the default of model_type {c.raw_type()}") or True
+    shares_one = shares_one and c.flag("new_decoder_architecture") is not True
+    if shares_one and c.raw_type() in ("falcon", "gpt_bigcode"):
         return 1  # whatever num_kv_heads says
+    parts = c.mapping("attn_config")  # MPT and DBRX
+    if parts.get("kv_n_heads") is not None or c.raw_type() == "dbrx" or \
+            parts.get("attn_type", "multihead_attention") != "multihead_attention":
+        return c.whole("attn_config.kv_n_heads", parts.get("kv_n_heads"), high=1 << 20)
     for key in ("num_attention_groups", "num_key_value_heads", "num_kv_heads", "n_head_kv"):
         if c.given(key):
             return c.integer(key, high=1 << 20)
-    if c.get("multi_query") is True and c.get("new_decoder_architecture") is not True:
+    if shares_one:
         return 1
     if c.given("multi_query_group_num"):
-        return c.integer("multi_query_group_num", high=1 << 20) if c.get("multi_query_attention") is not False else \
-            c.integer("num_attention_heads", high=1 << 20)
-    c.note("num_key_value_heads is absent: every attention head keeps its own keys and values")
+        return c.integer("multi_query_group_num" if c.flag("multi_query_attention") is not False else "num_attention_heads",
+                         high=1 << 20)
+    c.note(f"{c.prefix}num_key_value_heads is absent: every attention head keeps its own keys and values")
     return c.integer("num_attention_heads", high=1 << 20)
 
 
 def _attention(c: Fields) -> FullAttention:
-    head_dim = _head_dim(c)
-    return FullAttention(_kv_heads(c), head_dim, c.integer("v_head_dim", head_dim, high=1 << 20))
+    head_dim, kv_heads = _head_dim(c), _kv_heads(c)
+    heads = c.integer("num_attention_heads", kv_heads, high=1 << 20)
+    if heads % kv_heads:
+        raise c.wrong("num_key_value_heads", f"gives {kv_heads} KV heads for {heads} attention heads; it must divide them",
+                      kv_heads, f"a divisor of {heads}")
+    return FullAttention(kv_heads, head_dim, c.integer("v_head_dim", 0, low=0, high=1 << 20) or head_dim)
 
 
 def _windowed(full: FullAttention, window: int, inclusive: bool = False) -> SlidingWindow:
@@ -178,12 +204,14 @@ def _count(c: Fields) -> int:
 
 def _window(c: Fields) -> int | None:
     """The window in tokens, or None where the config sets none or switches it off."""
-    if c.get("use_sliding_window") is False:
-        return None
-    if c.raw_type() in WINDOW_BY_SWITCH and c.get("use_sliding_window") is not True:
+    switch, model_type = c.flag("use_sliding_window"), c.raw_type()
+    if model_type in WINDOW_BY_SWITCH and not switch:
         return None
     window = c.integer("sliding_window", None, low=0) or None
-    if window and c.raw_type() == "gemma3_text" and c.get("use_bidirectional_attention"):
+    if window and switch is False and model_type != "smollm3":
+        raise c.wrong("use_sliding_window", f"is false and sliding_window {window:,}; which of them counts for model_type "
+                      f"{model_type!r} is not known here, so set sliding_window to null or take the switch out", False)
+    if window and model_type == "gemma3_text" and c.get("use_bidirectional_attention"):
         window = window // 2 + 1
     return window
 
@@ -197,39 +225,30 @@ def _nemotron_h(c: Fields) -> list[Layer]:
     key = "hybrid_override_pattern" if pattern is not None else "layers_block_type"
     pattern = c.get(key)
     if not isinstance(pattern, (str, list)) or not pattern or len(pattern) > MAX_LAYERS:
-        raise ConfigError(f"{c.name}: {key} is {short(pattern)}; it must give one kind for each layer",
-                          field=key, found=pattern, expected="one kind for each layer")
+        raise c.wrong(key, f"is {short(pattern)}; it must give one kind for each layer", pattern, "one kind for each layer")
     mamba = Mamba2(c.integer("mamba_num_heads") * c.integer("mamba_head_dim"), c.integer("n_groups"),
                    c.integer("mamba_num_heads"), c.integer("mamba_head_dim"), c.integer("ssm_state_size"),
                    c.integer("conv_kernel"))
     kinds = {"mamba": mamba, "attention": _attention(c), "mlp": NoCache(), "moe": NoCache()}
-    layers = []
-    for position, letter in enumerate(pattern):
-        word = words.get(letter, letter)
-        if word not in kinds:
-            _refuse(c, c.raw_type(), f"layer {position} of kind {short(letter)}", key)
-        layers.append(kinds[word])
+    kinds.update({letter: kinds[word] for letter, word in words.items()})
+    layers = [_pick(c, key, position, kinds, kind) for position, kind in enumerate(pattern)]
     if c.get("num_hidden_layers") is not None and c.get("num_hidden_layers") != len(layers):
-        raise ConfigError(f"{c.name}: {key} has {len(layers)} entries for num_hidden_layers "
-                          f"{short(c.get('num_hidden_layers'))}; they must agree", field=key, found=len(layers))
+        raise c.wrong(key, f"has {len(layers)} entries for num_hidden_layers {short(c.get('num_hidden_layers'))}; they must agree",
+                      len(layers))
     return layers
 
 
 def _kimi_linear(c: Fields) -> list[Layer]:
     """Kimi-Linear: Kimi Delta Attention and latent attention, the layers counted from one."""
-    linear = c.get("linear_attn_config")
-    count = _count(c)
-    if not isinstance(linear, dict):
-        raise ConfigError(f"{c.name}: linear_attn_config is {short(linear)}; it must be an object",
-                          field="linear_attn_config", found=linear, expected="an object")
+    linear, count = c.mapping("linear_attn_config"), _count(c)
     kda = KimiDelta(*(c.whole(f"linear_attn_config.{key}", linear.get(key))
                       for key in ("num_heads", "head_dim", "short_conv_kernel_size")))
     full = linear.get("full_attn_layers")
     states = linear.get("kda_layers")
     if not isinstance(full, list) or not isinstance(states, list) or \
             sorted(map(str, full + states)) != sorted(map(str, range(1, count + 1))):
-        raise ConfigError(f"{c.name}: full_attn_layers and kda_layers must name each of the {count} layers once, "
-                          "counted from 1", field="linear_attn_config", found=None, expected=f"1 to {count}")
+        raise c.wrong("linear_attn_config", f"must name each of the {count} layers once, counted from 1, in full_attn_layers and "
+                      "kda_layers", None, f"1 to {count}")
     latent = _latent(c)
     return [kda if index + 1 in set(states) else latent for index in range(count)]
 
@@ -298,8 +317,8 @@ def _bamba(c: Fields) -> list[Layer]:
         return [_pick(c, "layer_types", index, kinds, value) for index, value in enumerate(types)]
     chosen = c.list_of("attn_layer_indices")
     if chosen is None:
-        raise ConfigError(f"{c.name}: neither layer_types nor attn_layer_indices says which layers are attention",
-                          field="attn_layer_indices", found=None, expected="a list of layer indices")
+        raise c.wrong("attn_layer_indices", "is absent, and so is layer_types: one of them must say which layers are attention",
+                      None, "a list of layer indices")
     return [full if index in chosen else mamba for index in range(count)]
 
 
@@ -311,14 +330,17 @@ def _short_conv(c: Fields) -> list[Layer]:
     if types is None:
         chosen = c.list_of("full_attn_idxs")
         if chosen is None:
-            raise ConfigError(f"{c.name}: neither layer_types nor full_attn_idxs says which layers are attention",
-                              field="layer_types", found=None, expected="one kind for each layer")
+            raise c.wrong("layer_types", "is absent, and so is full_attn_idxs: one of them must say which layers are attention",
+                          None, "one kind for each layer")
         types = ["full_attention" if index in chosen else "conv" for index in range(count)]
     return [_pick(c, "layer_types", i, {"conv": conv, "full_attention": full}, t) for i, t in enumerate(types)]
 
 
 def _gated_delta(c: Fields) -> list[Layer]:
-    """Qwen3-Next and Qwen3.5: Gated DeltaNet, with full attention at every ``full_attention_interval``-th layer."""
+    """Qwen3-Next, Qwen3.5, OLMo Hybrid: Gated DeltaNet, with full attention at every ``full_attention_interval``-th layer."""
+    if c.raw_type() not in GDN_MODEL_TYPES:  # others use the same words for another state
+        _refuse(c, c.raw_type(), f"linear attention whose state is not known for model_type {c.raw_type()!r}",
+                "linear_num_value_heads")
     count = _count(c)
     gdn = GatedDeltaNet(*(c.integer(f"linear_{key}", high=1 << 20) for key in (
         "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")))
@@ -366,13 +388,12 @@ def _gemma4(c: Fields) -> list[Layer]:
     count, window = _count(c), c.integer("sliding_window")
     sliding = _windowed(_attention(c), window)
     head_dim = c.integer("global_head_dim", sliding.head_dim)
-    heads = c.integer("num_global_key_value_heads", None) if c.get("attention_k_eq_v") else None
+    heads = c.integer("num_global_key_value_heads", None) if c.flag("attention_k_eq_v") else None
     full = FullAttention(heads or sliding.num_kv_heads, head_dim, head_dim)
     kinds = {"sliding_attention": sliding, "full_attention": full}
     types = c.list_of("layer_types", count)
     if types is None:
-        raise ConfigError(f"{c.name}: the config has no layer_types, which says where full attention stands",
-                          field="layer_types", found=None, expected="one kind for each layer")
+        raise c.wrong("layer_types", "is absent; it must say where full attention stands", None, "one kind for each layer")
     return [_pick(c, "layer_types", i, kinds, t) for i, t in enumerate(types)]
 
 
@@ -399,12 +420,11 @@ def _block_configs(c: Fields) -> list[Layer]:
     for index, block in enumerate(blocks):
         attention = block.get("attention") if isinstance(block, dict) else None
         if not isinstance(attention, dict):
-            raise ConfigError(f"{c.name}: block_configs[{index}] has no attention entry", field="block_configs",
-                              found=block, expected="an object with attention")
+            raise c.wrong("block_configs", f"has no attention entry in [{index}]", block, "an object with attention")
         if attention.get("no_op") or attention.get("replace_with_linear"):
             layers.append(NoCache())
             continue
-        per_group = c.whole(f"block_configs[{index}].attention.n_heads_in_group", attention.get("n_heads_in_group"))
+        per_group = c.whole(f"block_configs[{index}].attention.n_heads_in_group", attention.get("n_heads_in_group"), high=heads)
         layers.append(FullAttention(heads // per_group, head_dim, head_dim))
     return layers
 
@@ -454,7 +474,7 @@ def _switched(c: Fields) -> list[Layer]:
 def _smollm3(c: Fields) -> list[Layer]:
     """SmolLM3: where a window is switched on, the layers without RoPE slide."""
     full, count, window = _attention(c), _count(c), _window(c)
-    if window is None or not c.get("use_sliding_window"):
+    if window is None or not c.flag("use_sliding_window"):
         return [full] * count
     every = c.integer("no_rope_layer_interval", 4)
     rope = c.list_of("no_rope_layers", count) or [int((index + 1) % every != 0) for index in range(count)]
@@ -477,6 +497,10 @@ def _listed(c: Fields) -> list[Layer]:
     kinds = {"full_attention": full, "attention": full}
     if "sliding_attention" in types:
         window = _window(c)
+        if window is None and "sliding_window" not in c.inner:
+            c.integer("sliding_window")
+        elif window is None:
+            c.note("layer_types names sliding layers, but the config sets no window: they are full, as in vLLM")
         inclusive = c.raw_type().startswith("cohere2")
         kinds["sliding_attention"] = _windowed(full, window, inclusive) if window else full
     if "chunked_attention" in types:
@@ -491,7 +515,8 @@ _FOREIGN_FIELDS = (  # marks of caches that the plain reader cannot see
     "hybrid_override_pattern", "index_head_dim", "attention_types", "rwkv", "lru_width", "block_types",
     "hybrid_layer_ids", "mamba_expand", "d_state", "linear_attention", "full_attention_interval",
     "num_cross_attention_layers", "encoder_layers", "layer_group_size", "window_size", "attention_window_size",
-    "local_attention", "global_attn_every_n_layers", "type_vocab_size", "attn_layer_period", "swa_num_key_value_heads", "no_rope_layers_window")
+    "local_attention", "global_attn_every_n_layers", "type_vocab_size", "attn_layer_period", "swa_num_key_value_heads",
+    "no_rope_layers_window")
 
 
 def _plain(c: Fields) -> list[Layer]:
@@ -503,14 +528,19 @@ def _plain(c: Fields) -> list[Layer]:
                 f"{model_type!r}", foreign[0])
     full, count = _attention(c), _count(c)
     if model_type not in PLAIN_MODEL_TYPES:
-        c.note(f"model_type {model_type!r} is not one known here; it was read as plain attention, "
-               "because every field that needs is there and none speaks of another kind")
+        unknown = f"model_type {model_type!r} is not one known here" if model_type else "the config has no model_type"
+        c.note(f"{unknown}; it was read as plain attention, because every field that needs is there and none speaks of another kind")
     window = _window(c)
     return [_windowed(full, window) if window else full] * count
 
 
 def _has(*keys):
     return lambda c, model_type: all(c.get(key) is not None for key in keys)
+
+
+def _no_latent_widths(c: Fields) -> bool:
+    """DeepSeek-VL2-Tiny, DeepSeek-OCR: a DeepSeek config with widths of 0 means plain attention."""
+    return c.get("qk_nope_head_dim") == 0 == c.get("qk_rope_head_dim")
 
 
 _READERS = (
@@ -524,7 +554,7 @@ _READERS = (
     (lambda c, t: t in ("bamba", "granitemoehybrid"), _bamba),
     (lambda c, t: t in ("lfm2", "lfm2_moe"), _short_conv),
     (_has("linear_num_value_heads", "linear_conv_kernel_dim"), _gated_delta),
-    (lambda c, t: t in MLA_MODEL_TYPES and (c.get("kv_lora_rank") is not None or c.get("use_mla") is not False), _latent_layers),
+    (lambda c, t: t in MLA_MODEL_TYPES and (c.get("kv_lora_rank") is not None or not _no_latent_widths(c)), _latent_layers),
     (_has("hybrid_layer_pattern", "swa_num_key_value_heads"), _two_geometries),
     (lambda c, t: t == "gemma4_text", _gemma4),
     (lambda c, t: t == "llama4_text", _llama4),
@@ -563,9 +593,9 @@ def _draft_layers(c: Fields, model_type: str, layers: list[Layer]) -> tuple[Laye
     if model_type.startswith("mimo_v2"):
         return tuple(layer for layer in layers if isinstance(layer, SlidingWindow))[:1]
     if model_type.startswith("step3p"):
-        kinds = (c.get("mtp_layer_types") or c.get("layer_types")[len(layers):])[:count]
-        by_kind = {"full_attention": FullAttention, "sliding_attention": SlidingWindow}
-        return tuple(next(layer for layer in layers if type(layer) is by_kind[kind]) for kind in kinds)
+        kinds = (c.list_of("mtp_layer_types") or (c.list_of("layer_types") or [])[len(layers):])[:count]
+        known = {"sliding_attention" if type(layer) is SlidingWindow else "full_attention": layer for layer in layers}
+        return tuple(_pick(c, "mtp_layer_types", index, known, kind) for index, kind in enumerate(kinds))
     attention = [part for part in reversed(layers) if isinstance(part, (FullAttention, LatentAttention))]
     like = next((part for part in attention if part.grows), attention[0] if attention else None)
     if isinstance(like, LatentAttention) and c.get("index_head_dim"):

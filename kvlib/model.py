@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from .errors import ConfigError
+from .fields import text_part
 from .layers import KINDS, FullAttention, Layer, caches
 
 
@@ -80,9 +81,13 @@ class Model:
     @property
     def is_moe(self) -> bool:
         """Does the config speak of routed experts?"""
-        text = self.config.get("text_config") or self.config
-        return any(isinstance(text.get(key), int) and text[key] > 0 for key in
-                   ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"))
+        text = text_part(self.config)[0]
+        for key in ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"):
+            count = text.get(key)
+            count = count[0] if isinstance(count, list) and count else count  # one for each modality (ERNIE-4.5-VL)
+            if isinstance(count, int) and count > 0:
+                return True
+        return False
 
     @cached_property
     def attention(self) -> Layer | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .errors import ConfigError
-from .fields import CLASS_DEFAULTS
+from .fields import CLASS_DEFAULTS, text_part
 from .layers import (FullAttention, GatedDeltaNet, KimiDelta, LatentAttention, Layer, Lightning, Mamba1, Mamba2,
                      Parallel, ShortConv)
 from .model import Model
@@ -48,9 +48,9 @@ class Parameters:
 
 class _Config:
     def __init__(self, model: Model):
-        inner = model.config.get("text_config")
-        defaults = CLASS_DEFAULTS.get(model.model_type, {}) if inner else {}
-        self.text: Mapping = {**defaults, **(inner or model.config)}
+        inner, path = text_part(model.config)
+        defaults = CLASS_DEFAULTS.get(model.model_type, {}) if path else {}
+        self.text: Mapping = {**defaults, **inner}
         self.top = model.config
         self.kind = model.model_type
         self.hidden = self.first("hidden_size", "n_embd", "d_model")
@@ -70,7 +70,7 @@ class _Config:
 
 
 def parameters(model: Model) -> Parameters:
-    """Count the parameters of a model's config. Raises ConfigError where it does not say enough.
+    """Count the parameters of a model's config. ConfigError where it does not say a width that the count needs.
 
     >>> from kvlib import load_model
     >>> parameters(load_model("Qwen3-8B")).total
@@ -91,6 +91,11 @@ def _count(model: Model, c: _Config) -> Parameters:
     attention = sum(_attention(c, layer) for layer in _parts(model) if isinstance(layer, (FullAttention, LatentAttention)))
     states = sum(_state(c, layer) for layer in _parts(model) if layer.has_state)
     dense, sparse = _mlp_layers(c, model)
+    for field, missing in (("vocab_size", not embedding), ("intermediate_size", dense and not _dense_width(c)),
+                           ("moe_intermediate_size", sparse and not _expert_width(c))):
+        if missing and not model.model_type.startswith(("mamba", "falcon_mamba")):
+            raise ConfigError(f"{model.name}: the config has no {field}, so its weights cannot be counted; type them from its "
+                              "\"Model loading took\" line", field=field, expected="a whole number")
     mlp = dense * _mlp(c, _dense_width(c)) + sparse * _shared(c) + sum(_mlp(c, width) for width in _nas_widths(c))
     experts = sparse * _experts(c)
     norms = _norms(c, model)

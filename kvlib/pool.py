@@ -7,6 +7,7 @@ widest group needs. Source: vLLM's get_kv_cache_groups and get_kv_cache_config_f
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,7 +16,7 @@ from .errors import UnknownArchitectureError
 from .layers import FullAttention, Layer, SlidingWindow, caches
 from .model import Model
 from .resolve import Setup, resolve
-from .spec import Spec, as_full, block_size_tokens, blocks_per_request, specs_of
+from .spec import DEFAULT_BLOCK_SIZE, Spec, as_full, block_size_tokens, blocks_per_request, caches_prefixes, specs_of
 from .units import cdiv
 
 MERGE_BELOW = 1.5  # buckets this close in size are padded to the larger instead of split
@@ -53,13 +54,13 @@ class Plan:
     groups: tuple[Group, ...]
     stage_layers: tuple[int, ...]  # layers on each pipeline stage, draft layers included
     stage_bytes_per_block: tuple[int, ...]
+    alike: tuple[tuple[tuple[Spec, ...], int], ...]  # the specs of a group, and how many groups are just like it
 
     def blocks_per_request(self, max_model_len: int) -> int:
         """Blocks of all groups together for one request of that many tokens."""
         flight, dcp = self.setup.tokens_in_flight, self.engine.decode_context_parallel_size
-        return sum(max(blocks_per_request(spec, max_model_len, flight, dcp) for spec, _ in group.specs)
-                   for group in self.groups)
-
+        return sum(count * max(blocks_per_request(spec, max_model_len, flight, dcp) for spec in specs)
+                   for specs, count in self.alike)
 
     @property
     def bytes_per_token(self) -> int:
@@ -89,18 +90,21 @@ def plan(model: Model, engine: Engine) -> Plan:
     groups = tuple(_group(specs, setup.max_model_len, flight, dcp) for specs in grouped)
     stages = _stage_ends(model, engine)
     per_stage = tuple(max(_bytes_on_stage(group, start, end) for group in groups) for start, end in stages)
-    return Plan(model, engine, setup, block, groups, tuple(end - start for start, end in stages), per_stage)
+    alike = Counter(tuple(spec for spec, _ in group.specs) for group in groups)
+    return Plan(model, engine, setup, block, groups, tuple(end - start for start, end in stages), per_stage, tuple(alike.items()))
 
 
 def _buckets(model: Model, engine: Engine, setup: Setup, block: int) -> dict[Spec, list[int]]:
     """Layer indices by spec, in vLLM's order: the model's layers, then the draft's."""
     buckets: dict[Spec, list[int]] = {}
+    unaligned = _without_attention(model, engine)
     for part, indices in model.buckets.items():
         for spec in specs_of(part, model, engine, setup, block):
+            apart = unaligned.intersection(indices) if part.has_state else ()
+            if apart:
+                buckets.setdefault(replace(spec, block_size=engine.block_size or DEFAULT_BLOCK_SIZE), []).extend(apart)
+                indices = [index for index in indices if index not in apart]
             buckets.setdefault(spec, []).extend(indices)
-    draft = engine.draft_model
-    if draft is not None and engine.kv_cache_dtype == "auto" and draft.dtype != setup.model_dtype:
-        setup = replace(setup, cache_dtype=draft.dtype)  # a draft model of its own keeps its own type
     for offset, layer in enumerate(draft_layers(model, engine)):
         for part in caches(layer):
             for spec in specs_of(part, model, engine, setup, block):
@@ -109,7 +113,21 @@ def _buckets(model: Model, engine: Engine, setup: Setup, block: int) -> dict[Spe
     chunked = any(spec.kind == "chunked" for spec in buckets)
     if (engine.disable_hybrid_kv_cache_manager or chunked and eagle_like) and len(buckets) > 1:
         buckets = _kept_in_full(buckets)
-    return {spec: sorted(indices) for spec, indices in buckets.items()}
+    ordered = {spec: sorted(indices) for spec, indices in buckets.items() if indices}
+    return dict(sorted(ordered.items(), key=lambda item: item[1][0])) if unaligned else ordered
+
+
+def _without_attention(model: Model, engine: Engine) -> set[int]:
+    """Layers on a pipeline stage of states alone, whose worker has no attention to align its blocks with.
+
+    Without prefix caching a state's block is the whole request on every stage.
+    """
+    if engine.pipeline_parallel_size == 1 or not model.has_state or not caches_prefixes(model, engine):
+        return set()
+    attention = [index for part, indices in model.buckets.items() if not part.has_state for index in indices]
+    attention += range(len(model.layers), len(model.layers) + len(draft_layers(model, engine)))
+    return {index for start, end in _stage_ends(model, engine) if not any(start <= index < end for index in attention)
+            for index in range(start, end)}
 
 
 def _kept_in_full(buckets: dict[Spec, list[int]]) -> dict[Spec, list[int]]:

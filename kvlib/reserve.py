@@ -24,6 +24,7 @@ from . import catalog
 from .catalog import Gpu, table
 from .engine import Engine
 from .errors import ConfigError
+from .fields import text_part
 from .memory import Band, MemoryBudget
 from .model import Model
 from .parameters import parameters
@@ -67,7 +68,7 @@ def model_facts(config: dict) -> dict:
     >>> facts["vocab_size"], facts["moe"], facts["num_experts_per_tok"]
     (151936, True, 8)
     """
-    text = config.get("text_config") or config
+    text = text_part(config)[0]
 
     def first(*keys):
         values = (text[key][0] if isinstance(text.get(key), list) and text[key] else text.get(key) for key in keys)
@@ -84,7 +85,7 @@ def model_facts(config: dict) -> dict:
                                      "moe_k", "top_k_experts"),
         "moe_intermediate_size": first("moe_intermediate_size") or (first("intermediate_size") if experts else None),
         "num_parameters": (config.get("_source") or {}).get("total_parameters_published"),
-        "vision": "vision_config" in config,
+        "vision": any("vision_config" in part for part in (config, config.get("thinker_config") or {})),
     }
 
 

@@ -209,6 +209,8 @@ def _batches_in_flight(model: Model, engine: Engine) -> int:
 
 def _gdn_backend(model: Model, engine: Engine, gpu, take) -> str:
     asked = engine.gdn_prefill_backend
+    if model.model_type == "olmo_hybrid":
+        return take("gdn_prefill_backend", "triton", "OLMo Hybrid has no other")
     if asked not in (None, "auto"):
         return asked
     gdn = next((part for part in model.buckets if isinstance(part, GatedDeltaNet)), None)
@@ -262,6 +264,10 @@ def _attention(model: Model, engine: Engine, gpu, model_dtype: str, take) -> tup
         name = take("attention_backend", "FLASH_ATTN_4", f"FLASH_ATTN's kernel for head_dim 256 on a {gpu.name}")
     _check_cache_dtype(engine, model, name, cache_dtype, fp8, sparse)
     backend = BACKENDS[name]
+    if name == "FLASH_ATTN" and _wide_heads_in_fp8_on_hopper(model, engine, gpu, cache_dtype):
+        backend = backend._replace(default_block=64)
+        if engine.block_size is None:
+            take("block_size", 64, "FLASH_ATTN's kernel for an 8-bit cache and head_dim 512 on a Hopper card")
     if engine.block_size is not None and engine.block_size % backend.kernel_block and not model.has_state:
         raise EngineError(f"block_size is {engine.block_size}; {name} takes multiples of {backend.kernel_block}",
                           flag="block_size", found=engine.block_size,
@@ -296,6 +302,12 @@ def _glm_on_blackwell(model: Model, engine: Engine, gpu) -> bool:
 def _large_heads_on_blackwell(first, engine: Engine, gpu) -> bool:
     return (isinstance(first, FullAttention) and first.head_dim == 256 and engine.version.has("fa4_large_heads")
             and gpu is not None and (gpu.compute_capability or (0, 0))[0] in (10, 11))
+
+
+def _wide_heads_in_fp8_on_hopper(model: Model, engine: Engine, gpu, cache_dtype: str) -> bool:
+    return (cache_dtype in ("fp8", "fp8_e4m3") and engine.version.has("fa4_wide_heads_fp8")
+            and any(getattr(part, "head_dim", 0) == 512 for part in model.buckets)
+            and (gpu is None or (gpu.compute_capability or (0, 0))[0] == 9))
 
 
 def _card(engine: Engine, gpu) -> str:

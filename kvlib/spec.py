@@ -20,6 +20,7 @@ SCALE_BYTES_PER_HEAD = 8  # two float32 scales a head and token, for the per-tok
 FP8_DS_MLA_BYTES_PER_TOKEN = 656
 INDEXER_SCALE_BYTES, INDEXER_SCALE_WIDTH = 4, 128
 MLA_HYBRID_BLOCK = 128
+DEFAULT_BLOCK_SIZE = 16  # where no attention backend has a say
 GROWING = ("full", "mla", "indexer")
 
 
@@ -172,7 +173,7 @@ def block_size_tokens(model: Model, engine: Engine, setup: Setup) -> int:
     """Tokens in a block of attention: the backend's default or ``--block-size``, and in a hybrid the smallest
     multiple of it whose page holds a state."""
     if setup.backend is None:
-        return engine.block_size or 16
+        return engine.block_size or DEFAULT_BLOCK_SIZE
     configured = engine.block_size or setup.backend.default_block
     if not model.has_state:
         return configured

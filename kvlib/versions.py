@@ -20,6 +20,12 @@ LAST_PATCH = {(0, 18): 1, (0, 19): 1, (0, 20): 2}
 LEFT_VLLM_AFTER = {  # architecture: the last release that served it
     "MllamaForConditionalGeneration": (0, 10, 2), "BambaForCausalLM": (0, 23, 0),
     "BaichuanForCausalLM": (0, 23, 0), "BaiChuanForCausalLM": (0, 23, 0), "MiniMaxM1ForCausalLM": (0, 23, 0),
+    "MiniMaxText01ForCausalLM": (0, 23, 0), "QWenLMHeadModel": (0, 23, 0), "InternLMForCausalLM": (0, 23, 0),
+    "XverseForCausalLM": (0, 23, 0), "Phi3SmallForCausalLM": (0, 9, 2), "MotifForCausalLM": (0, 10, 2),
+    "JAISLMHeadModel": (0, 22, 0), "AquilaForCausalLM": (0, 24, 0), "AquilaModel": (0, 24, 0), "Grok1ForCausalLM": (0, 24, 0),
+    "Grok1ModelForCausalLM": (0, 24, 0), "TeleChatForCausalLM": (0, 25, 0), "Plamo2ForCausalLM": (0, 26, 0),
+    "OuroForCausalLM": (0, 26, 0), "ArcticForCausalLM": (0, 28, 0), "MPTForCausalLM": (0, 28, 0), "MptForCausalLM": (0, 28, 0),
+    "RWForCausalLM": (0, 28, 0), "StableLMEpochForCausalLM": (0, 28, 0),
 }
 
 
@@ -55,6 +61,8 @@ CHANGES = (
     Change((0, 32, 0), "unequal_widths_fp8", "--kv-cache-dtype reaches layers whose keys and values differ in width (MiMo-V2)", "run"),
     Change((0, 32, 0), "sparse_dcp_wants_fp8", "a sparse indexer under decode context parallelism needs fp8_ds_mla", "run"),
     Change((0, 32, 0), "glm_dsa_fp8", "GLM-5's cache defaults to FP8 on a B200-class card", "read"),
+    Change((0, 32, 0), "fa4_wide_heads_fp8",
+           "FLASH_ATTN takes blocks of 64 for an 8-bit cache and head_dim 512 on Hopper (Gemma 4)", "run"),
     Change((0, 32, 0), "drafts_widen_windows", "an MTP of several layers widens every window by its drafts", "read"),
     Change((0, 32, 0), "mamba2_keeps_three", "Mamba-2 keeps 3 state blocks a group with prefix caching", "run"),
     Change((0, 33, 0), "gb10_small_tier", "a GB10 takes the batch defaults of a small card", "read"),

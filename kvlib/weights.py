@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .engine import DTYPE_BYTES
 from .errors import ConfigError
+from .fields import text_part
 from .layers import FullAttention, LatentAttention
 from .memory import Band
 from .model import Model
@@ -66,7 +67,7 @@ class Weights:
 
 def quantization_of(model: Model) -> Quantization | None:
     """The quantization a config declares; None for plain 16-bit weights. ConfigError where it is not known."""
-    declared = model.config.get("quantization_config") or (model.config.get("text_config") or {}).get("quantization_config")
+    declared = model.config.get("quantization_config") or text_part(model.config)[0].get("quantization_config")
     if not isinstance(declared, Mapping):
         beside = model.config.get("_hf_quant_config")
         declared = beside.get("quantization") if isinstance(beside, Mapping) else None
@@ -150,7 +151,7 @@ def _copied(model: Model, tp: int) -> int:
     """Parameters that tensor parallelism does not split: a latent layer's compressions, a router, spare KV heads."""
     if tp == 1:
         return 0
-    text = model.config.get("text_config") or model.config
+    text = text_part(model.config)[0]
     hidden, total = model.hidden_size or 0, 0
     experts = next((text[key] for key in EXPERTS if isinstance(text.get(key), int)), 0)
     for layer in model.layers:
