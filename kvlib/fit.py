@@ -219,8 +219,18 @@ def fit(config: Any = None, command: str = "", *, log: str = "", gpu: Any = None
         raise EngineError(f"fit has no argument {unknown}; it takes {', '.join(Typed.__dataclass_fields__)}") from None
     asked = {"config": config, "command": command, "log": log, "gpu": gpu, "vllm_version": vllm_version,
              "quantization": quantization, **typed}
+    if config not in (None, "") and other.model and not _same_model(model, other.model):
+        other = other._replace(notes=(*other.notes, f"the command names {other.model}; the figures are those of {model.name}"))
     return _fit(model, engine, other, launch=launch, typed=given, quantization=quantization, folder=_folder_of(config),
                 base=engine, asked=asked)
+
+
+def _same_model(model: Model, named: str) -> bool:
+    """True where a command's model may be this one: its name or Hub id, or a path, which says nothing."""
+    if named.startswith((".", "/", "~")) or len(named.split("/")) > 2:
+        return True
+    ids = (model.name, (model.config.get("_source") or {}).get("hf_id") or "", str(model.config.get("_name_or_path") or ""))
+    return named.rsplit("/", 1)[-1].lower() in {each.rsplit("/", 1)[-1].lower() for each in ids}
 
 
 def _from_log(launch: Launch | None) -> tuple[Engine, Other]:
@@ -352,7 +362,7 @@ def _total(card, launch, typed: Typed) -> Term:
     if printed is not None:
         return Term(gib(printed.value), "measured", "printed in the log")
     if card is not None:
-        return Term(card.total_bytes, "measured", f"what drivers report of a {card.name}")
+        return Term(card.total_bytes, "measured", f"what drivers report: {card.name}")
     return Term(80 * GiB, "assumed", "no card is named: 80 GiB")
 
 

@@ -55,9 +55,10 @@ class Input:
     kind = "text"
     wide = False  # a wide input stands under the picture, not in the column of inputs
     top = False   # an input on top stands above the answer
+    row = False   # an input of the row stands beside others under the picture
 
-    def __init__(self, name, default, *, label=None, unit="", flag="", help=""):
-        self.name, self.default = name, default
+    def __init__(self, name, default, *, label=None, unit="", flag="", help="", row=False):
+        self.name, self.default, self.row = name, default, row
         self.label = label or name.replace("_", " ").capitalize()
         self.unit, self.flag, self.help = unit, flag, help
 
@@ -77,7 +78,7 @@ class Input:
         """What the browser needs to draw the input."""
         return {
             "name": self.name, "kind": self.kind, "label": self.label, "unit": self.unit,
-            "flag": self.flag, "hint": self.range_text(), "wide": self.wide, "top": self.top,
+            "flag": self.flag, "hint": self.range_text(), "wide": self.wide, "top": self.top, "row": self.row,
         }
 
     def _error(self, raw, expected) -> InputError:

@@ -131,4 +131,4 @@ def _more_gpus(sizing: Sizing, budget: Budget | None) -> Iterator[tuple[str, dic
     tp = sizing.engine.tensor_parallel_size
     for more in (2 * tp, 4 * tp, 8 * tp):
         if more <= 16:
-            yield f"tensor_parallel_size {more}", {"tensor_parallel_size": more}, f"{more - tp} more GPU{'s' * (more - tp > 1)}", None
+            yield f"tensor_parallel_size {more}", {"tensor_parallel_size": more}, f"the price of {more - tp} more GPU{'s' * (more - tp > 1)}", None

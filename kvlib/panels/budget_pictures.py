@@ -67,7 +67,7 @@ def budget_parts(memory: MemoryBudget, share: float, known: dict[str, str], *, r
             parts.append(("", most - least, name, "", "pale"))
     left = asked - sum(part[1] for part in parts)
     if left < 0:
-        return [*_cut(parts, asked), ("too much", -left, "refused", f"{-left:.1f} GiB")]
+        return [*_cut(parts, asked), ("too much", -left, "refused", f"{-left:.1f} GiB{'' if refused else ' at most'}")]
     figure = f"{left:.1f} GiB at least" if memory.assumed else f"{left:.2f} GiB"
     return [*parts, ("KV cache", left, "refused" if refused else "kv", figure),
             ("not requested", total - asked, "unused", f"{total - asked:.2f} GiB")]

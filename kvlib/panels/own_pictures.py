@@ -15,7 +15,8 @@ from kvlib.units import GiB
 
 LENGTHS = (1_024, 131_072)       # tokens, the ends of the axis
 REQUESTS = (0.25, 1_000)         # the ends of the axis
-COLOUR = {"passes": "kv", "close": "reserve", "refused": "refused", "unknown": "unused"}
+COLOUR = {"passes": "kv", "close": "kv", "refused": "refused", "unknown": "unused"}
+OPACITY = {"passes": 1.0, "close": 0.4, "refused": 0.3, "unknown": 0.25}   # too close to call is pale, and says "?"
 SIGN = {"passes": "", "close": "?", "refused": "✕", "unknown": "–"}
 COMPARED = 6
 
@@ -99,10 +100,9 @@ def map_rows(cells: tuple[Cell, ...], found: Fit) -> dict:
     card = found.typical.plan.setup.gpu
     for cell in cells:
         colour = charts.COLOURS[COLOUR[cell.word]]
-        faint = cell.word in ("refused", "unknown")
         held = found.say(cell.low, cell.high) if cell.word in ("passes", "close") else ""
-        rows.append({"gpu": cell.gpu, "split": str(cell.tensor_parallel_size), "colour": colour, "opacity": 0.35 if faint else 1.0,
-                     "figure": f"{held} {SIGN[cell.word]}".strip(), "ink": "currentColor" if faint else charts.ink_on(colour),
+        rows.append({"gpu": cell.gpu, "split": str(cell.tensor_parallel_size), "colour": colour, "opacity": OPACITY[cell.word], "word": cell.word,
+                     "figure": f"{held} {SIGN[cell.word]}".strip(), "ink": charts.ink_on(colour) if cell.word == "passes" else "currentColor",
                      "says": held or cell.reason[:120],
                      "here": card is not None and cell.gpu == card.name
                      and cell.tensor_parallel_size == found.engine.tensor_parallel_size})
@@ -131,7 +131,7 @@ def compare_rows(kept: list[tuple[str, Fit]]) -> tuple[dict, float]:
     rows = []
     for slot, (name, each) in enumerate(kept):
         low, high = (min(max(0.0, value), limit) for value in (each.low.max_concurrency, each.high.max_concurrency))
-        colour = charts.COLOURS[COLOUR[each.verdict.word]]
+        colour = charts.COLOURS["refused" if each.verdict.word == "refused" else "kv"]
         label = f"{name} – {each.verdict.phrase}"
         rows += [{"slot": slot, "start": 0, "end": low, "colour": colour, "opacity": 1.0, "label": label},
                  {"slot": slot, "start": low, "end": high, "colour": colour, "opacity": 0.4, "label": ""}]

@@ -6,7 +6,7 @@ from kvlib.fit import NAMES, Fit
 from kvlib.improve import Needs
 from kvlib.memory import Band, at
 from kvlib.ranges import gib_span
-from kvlib.tables import Col, Table, code, html, mark, table
+from kvlib.tables import Col, Html, Table, code, html, mark, table
 from kvlib.take_along import figures, foretold
 from kvlib.units import GiB, human
 
@@ -21,16 +21,21 @@ def terms_table(found: Fit) -> Table:
     for name, term in found.terms.items():
         figure = gib_span(at(term.value, "low"), at(term.value, "high"), 2)
         kind = "assumed" if isinstance(term.value, Band) and term.kind == "computed" else _KIND[term.kind]
-        rows.append({"part": _LABEL.get(name) or NAMES[name], "gib": mark(figure, kind), "kind": term.kind, "source": _short(term.source)})
+        rows.append({"part": _LABEL.get(name) or NAMES[name], "gib": mark(_whole(figure), kind), "kind": term.kind, "source": _short(term.source)})
         if name == "total_bytes":
             asked = at(term.value, "typical") * share
             rows.append({"part": "requested", "gib": f"{asked / GiB:.2f}", "kind": "computed", "source": f"memory × {share:g}, rounded up"})
     if "available" not in found.terms:
         ends = found.low.available_bytes, found.high.available_bytes
-        rows.append({"part": "for the cache", "gib": mark(gib_span(*ends, 2), "computed" if found.exact else "assumed"),
+        rows.append({"part": "for the cache", "gib": mark(_whole(gib_span(*ends, 2)), "computed" if found.exact else "assumed"),
                      "kind": "computed", "source": "what is left of the requested"})
     return table(rows, [Col("part", "on each GPU", "text"), Col("gib", "GiB"), Col("kind", "how known", "text"),
-                        Col("source", "from", "text")], caption="Memory, part by part. Type a figure on the left to replace one.")
+                        Col("source", "from", "text")], caption="Memory, part by part. A figure typed above replaces one.")
+
+
+def _whole(figure: str) -> Html:
+    """A range that is not broken over lines."""
+    return html('<span style="white-space:nowrap">{}</span>', figure)
 
 
 def _short(source: str) -> str:

@@ -52,7 +52,7 @@ def _gib(text: str) -> float | None:
 
 
 def _typed(name: str, label: str, help: str) -> TextBox:
-    return TextBox(name, "", read=_gib, label=label, unit="GiB", placeholder="assumed", help=help)
+    return TextBox(name, "", read=_gib, label=label, unit="GiB", placeholder="GiB, if known", help=help, row=True)
 
 
 class SizeYourOwn(Panel):
@@ -89,8 +89,8 @@ class SizeYourOwn(Panel):
         _typed("peak_activation_gib", "Activations", "The peak of the profile run."),
         _typed("non_torch_gib", "Non-torch memory", "Communication buffers and the CUDA context."),
         _typed("cuda_graph_gib", "CUDA graphs", "The estimate that is subtracted."),
-        Choice("vllm_version", VERSIONS, "0.33", label="vLLM", help="Whose rules are followed; a log's own version wins."),
-        Toggle("download", False, label="Fetch configs from the Hub", help="Off: no request leaves this machine. On: a name such as "
+        Choice("vllm_version", VERSIONS, "0.33", label="vLLM", row=True, help="Whose rules are followed; a log's own version wins."),
+        Toggle("download", False, label="Fetch configs from the Hub", row=True, help="Off: no request leaves this machine. On: a name such as "
                "owner/model that the catalogue lacks is fetched, with the package huggingface_hub. No code of the model is run."),
     ]
 
@@ -179,9 +179,9 @@ class SizeYourOwn(Panel):
                    for number, each in enumerate(chips[:CHIPS])]
         kept = len(self._kept_setups())
         if kept < pictures.COMPARED:
-            actions.append(Action("keep", "Keep to compare", f"{kept} kept, in this kernel only" if kept else ""))
+            actions.append(Action("keep", f"Keep to compare ({kept} kept)" if kept else "Keep to compare"))
         if kept:
-            actions.append(Action("forget", "Forget those kept", ""))
+            actions.append(Action("forget", "Forget those kept"))
         return View(
             answer=_answer(found, s.tokens), rows={"bar": bar_rows(bar, limit)} | rows, chart=[bar_spec(limit), second],
             table=[each for each in shown if each is not None], note=_notes(found), actions=tuple(actions), takeaways=TAKEAWAYS,
@@ -200,7 +200,7 @@ class SizeYourOwn(Panel):
         found = _fit(s)
         if key == "keep":
             self._kept_setups().append((_name_of(found), found))
-            return {"show": COMPARE} if len(self._kept_setups()) > 1 else {}
+            return {}
         if key == "forget":
             self._kept_setups().clear()
             return {}
@@ -237,6 +237,8 @@ def _engine(command: str) -> Engine:
 def _config(s):
     """What :func:`kvlib.fit.fit` gets as the config: the box, or what the Hub gives for it where that is asked for."""
     text = s.config.strip()
+    if _is_saved(text):     # one that could be re-opened no longer stands in the box
+        saved_fields(text)
     if s.download and text.count("/") == 1 and not text.startswith((".", "~", "/", "{")):
         try:
             catalog.model_name(text)
@@ -265,7 +267,7 @@ def _loaded(s):
 
 def _reopened(text: str) -> dict | None:
     """The inputs that a saved set-up stands for; None where the text is none."""
-    if not text.lstrip().startswith("{") or MARK not in text[:400]:
+    if not _is_saved(text):
         return None
     asked = saved_fields(text)
     config = asked.pop("config", "")
@@ -282,6 +284,10 @@ def _reopened(text: str) -> dict | None:
 def _stored(quantization: str | None) -> str:
     """The choice that stands for a way of storing weights."""
     return next((shown for shown, name in WEIGHTS.items() if name == quantization), "as the config says")
+
+
+def _is_saved(text: str) -> bool:
+    return text.lstrip().startswith("{") and f'"{MARK}"' in text[:400]
 
 
 def _quantized(command: str) -> str:
@@ -325,8 +331,7 @@ def _notes(found: Fit) -> str:
 
 def _words_of(show: str, rows: dict) -> str:
     if show == MAP:
-        by = {word: sum(row["colour"] == pictures.charts.COLOURS[pictures.COLOUR[word]] for row in rows["map"])
-              for word in ("passes", "close", "refused")}
+        by = {word: sum(row["word"] == word for row in rows["map"]) for word in ("passes", "close", "refused")}
         return f"Cards by split: {by['passes']} pass, {by['close']} are too close to call, {by['refused']} are refused."
     if show == COMPARE:
         return "Set-ups compared: " + "; ".join(row["label"] for row in rows["compare"] if row["label"]) + "."

@@ -73,20 +73,21 @@ function chipRow(model, name) {
       if (shape === built) return;
       built = shape;
       const held = [...node.querySelectorAll("button")].indexOf(document.activeElement);
-      const rows = chips.map(({ key, label, words }) => {
+      const chip = (label, what) => {
         const button = make("button", { type: "button", textContent: label });
-        button.addEventListener("click", () => model.send({ do: "act", key }));
+        button.addEventListener("click", () => model.send(what));
+        return button;
+      };
+      const rows = [], plain = undo ? [chip("Undo: " + undo, { do: "undo" })] : [];
+      for (const { key, label, words } of chips) {
+        const button = chip(label, { do: "act", key });
+        if (!words) { plain.push(button); continue; }
         const said = make("span", { id: newId() });
         said.innerHTML = words;
         button.setAttribute("aria-describedby", said.id);
-        return make("div", {}, button, said);
-      });
-      if (undo) {
-        const button = make("button", { type: "button", textContent: "Undo: " + undo });
-        button.addEventListener("click", () => model.send({ do: "undo" }));
-        rows.push(make("div", {}, button));
+        rows.push(make("div", {}, button, said));
       }
-      node.replaceChildren(...rows);
+      node.replaceChildren(...rows, ...(plain.length ? [make("div", { className: "kv-plain" }, ...plain)] : []));
       const buttons = node.querySelectorAll("button");
       if (held >= 0 && buttons.length) buttons[Math.min(held, buttons.length - 1)].focus();
     },
@@ -151,6 +152,7 @@ function render({ model, el }) {
   error.setAttribute("role", "alert");
   const top = make("div", { className: "kv-top" }, answer, error);
   const over = make("div", { className: "kv-over" });
+  const row = make("div", { className: "kv-over kv-row" });
   const chips = chipRow(model, "What would help");
   const taken = takeRow(model);
   const inputs = make("div", { className: "kv-inputs" });
@@ -164,7 +166,7 @@ function render({ model, el }) {
   reset.addEventListener("click", () => model.send({ do: "reset" }));
   const foot = make("div", { className: "kv-foot" },
     make("details", {}, make("summary", { textContent: "What each control means" }), key), reset);
-  card.append(title, ask.node, over, top, chips.node, body, wide, below, taken.node, foot);
+  card.append(title, ask.node, over, top, chips.node, body, row, wide, below, taken.node, foot);
   el.append(card);
 
   const fields = {};
@@ -176,7 +178,7 @@ function render({ model, el }) {
   for (const field of model.get("fields")) {
     const made = kinds[field.kind](field, send(field.name));
     fields[field.name] = made;
-    (field.top ? over : field.wide ? wide : inputs).append(made.node);
+    (field.top ? over : field.row ? row : field.wide ? wide : inputs).append(made.node);
   }
   title.textContent = model.get("title");
   key.innerHTML = model.get("key");
