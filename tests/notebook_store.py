@@ -104,6 +104,7 @@ def stored(notebook):
 
 def _kept(output):
     if output.output_type == "stream":
+        output.text = _text(output.text)   # in lines, it would keep the places where the kernel cut it
         return [output]
     data = {k: _text(v) for k, v in output.data.items()}
     alt = output.metadata.get("image/png", {})
