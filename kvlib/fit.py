@@ -208,7 +208,7 @@ def fit(config: Any = None, command: str = "", *, log: str = "", gpu: Any = None
     if source is None:
         raise ConfigError("no model is given: name one of the catalogue, give its config.json, or a command that names it",
                           field="config")
-    model = load_model(_known(source) if config in (None, "") else source)
+    model = model_of(_known(source) if config in (None, "") else source)
     quantization = quantization or _quantized_on_load(other.given.get("quantization"))
     version = vllm_version or (launch.vllm_version if launch and not _unreadable(launch.vllm_version) else None)
     engine = engine.replace(**({"gpu": gpu} if gpu else {}), **({"vllm_version": version} if version else {}))
@@ -223,6 +223,28 @@ def fit(config: Any = None, command: str = "", *, log: str = "", gpu: Any = None
         other = other._replace(notes=(*other.notes, f"the command names {other.model}; the figures are those of {model.name}"))
     return _fit(model, engine, other, launch=launch, typed=given, quantization=quantization, folder=_folder_of(config),
                 base=engine, asked=asked)
+
+
+def model_of(source: Any) -> Model:
+    """:func:`kvlib.load_model`, which reads the same text or the same unchanged file once."""
+    return _read_once(source, written(source)) if isinstance(source, str) else load_model(source)
+
+
+@lru_cache(maxsize=64)
+def _read_once(source: str, _written: tuple) -> Model:
+    return load_model(source)
+
+
+def written(source: str | None) -> tuple:
+    """When the file behind a path was last written, and what lies in its folder; () for what is no path."""
+    if not source or len(source) > 1024 or source.lstrip().startswith("{"):
+        return ()
+    try:
+        path = Path(source).expanduser()
+        beside = (path, path / "config.json", path / "hf_quant_config.json", path.parent / "hf_quant_config.json")
+        return tuple((each.name, each.stat().st_mtime_ns) for each in beside if each.exists())
+    except (OSError, ValueError, RuntimeError):
+        return ()
 
 
 def _same_model(model: Model, named: str) -> bool:

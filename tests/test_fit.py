@@ -119,6 +119,14 @@ def test_a_checkpoint_folder_brings_its_own_weights(tmp_path):
     assert reopen(save(found)).low.kv_cache_tokens == found.low.kv_cache_tokens   # and without the folder
 
 
+def test_an_edited_file_is_read_again(tmp_path):
+    file = tmp_path / "config.json"
+    for layers in (36, 18):
+        file.write_text(json.dumps(catalog.model_config("Qwen3-8B") | {"num_hidden_layers": layers}))
+        os.utime(file, ns=(layers, layers))
+        assert fit(str(file), gpu="H200").typical.plan.bytes_per_token == layers * 4096
+
+
 @pytest.mark.parametrize("name, low, high", [("Qwen3-8B", 15.26, 15.27), ("Llama-3.3-70B", 131.4, 131.6)])
 def test_weights_of_an_own_config_are_computed_with_their_band(name, low, high):
     config = {key: value for key, value in catalog.model_config(name).items() if key != "_source"}

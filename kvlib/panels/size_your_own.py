@@ -6,13 +6,14 @@ The command is the one truth about flags: a control that stands for a flag rewri
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
-from kvlib import catalog, load_model
+from kvlib import catalog
 from kvlib.command import engine_from_flags, read_command
 from kvlib.controls import Action, Choice, Fraction, Panel, PowerOfTwo, TextBox, Toggle, View, html, strong
 from kvlib.engine import KV_CACHE_DTYPES, Engine
 from kvlib.errors import SizingError
-from kvlib.fit import NOT_CHECKED, Fit, fit
+from kvlib.fit import NOT_CHECKED, Fit, fit, model_of, written
 from kvlib.hub import download_config
 from kvlib.improve import card_map, improvements, needs
 from kvlib.memory import TERMS, at
@@ -167,7 +168,7 @@ class SizeYourOwn(Panel):
 
     def compute(self, s) -> View:
         found = _fit(s)
-        chips = improvements(found)
+        chips = _chips(found)
         bar = pictures.bar_parts(found)
         limit = tier(max(at_most(found), 1), MEMORY_TIERS)
         rows, second = self._second(s, found)
@@ -204,7 +205,7 @@ class SizeYourOwn(Panel):
         if key == "forget":
             self._kept_setups().clear()
             return {}
-        change = improvements(found)[int(key)]
+        change = _chips(found)[int(key)]
         moved = {name: "" if value is None else f"{value:.4g}" for name, value in change.typed.items() if name in TYPED}
         if change.quantization:
             moved["quantization"] = _stored(change.quantization)
@@ -257,12 +258,24 @@ def _downloaded(name: str) -> dict:
 
 
 def _fit(s) -> Fit:
-    typed = {name: getattr(s, name) for name in TYPED if getattr(s, name) is not None}
-    return fit(_config(s), s.command, log=s.log, gpu=s.gpu, vllm_version=s.vllm_version, quantization=s.quantization, **typed)
+    typed = tuple((name, getattr(s, name)) for name in TYPED if getattr(s, name) is not None)
+    config = _config(s)
+    key = config if isinstance(config, (str, type(None))) else json.dumps(config)
+    return _fitted(key, written(key), s.command, s.log, s.gpu, s.vllm_version, s.quantization, typed)
+
+
+@lru_cache(maxsize=32)
+def _fitted(config, _written, command, log, gpu, version, quantization, typed) -> Fit:
+    return fit(config, command, log=log, gpu=gpu, vllm_version=version, quantization=quantization, **dict(typed))
+
+
+@lru_cache(maxsize=32)
+def _chips(found: Fit) -> tuple:
+    return improvements(found)
 
 
 def _loaded(s):
-    return load_model(_config(s) or read_command(s.command)[1].model or "")
+    return model_of(_config(s) or read_command(s.command)[1].model or "")
 
 
 def _reopened(text: str) -> dict | None:
