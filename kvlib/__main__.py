@@ -14,11 +14,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .command import engine_from_flags, flag_value, read_command
 from .errors import SizingError
 from .fit import NOT_CHECKED, Fit, Typed, fit
 from .improve import improvements, needs
 from .ranges import gib_span
+from .serve_line import serve_line
 from .take_along import figures, foretold, headline, holds, lines_to_expect, save, ticket
+from .vllm_log import read_log
 from .weights import QUANTIZATIONS
 
 EXIT = {"passes": 0, "refused": 1, "close": 3}
@@ -37,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "--" in arguments:
         at = arguments.index("--")
         arguments, serve = arguments[:at], arguments[at + 1:]
-    options = _parser().parse_args(arguments)
+    options, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        print(f"kvlib: {unknown[0]} is no option of kvlib; flags of vllm serve stand after --, as: -- --max-model-len 32768",
+              file=sys.stderr)
+        return 2
     try:
         return options.run(options, shlex.join(serve))
     except SizingError as problem:
@@ -45,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 2
+
+
+def _count(text: str) -> int:
+    return flag_value("max_num_seqs", text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     for name in Typed.__dataclass_fields__:
         sizing.add_argument("--" + name.replace("_", "-"), type=float, metavar="GiB", help="known: used in place of an assumption")
     sizing.add_argument("--log", help="a start-up log, whose measured terms are used")
-    sizing.add_argument("--requests", type=int, help="how many requests are to fit at once")
-    sizing.add_argument("--tokens", type=int, help="tokens of each of them")
+    sizing.add_argument("--requests", type=_count, help="how many requests are to fit at once")
+    sizing.add_argument("--tokens", type=_count, help="tokens of each of them")
     sizing.add_argument("--download", action="store_true", help="fetch the config from the Hub (needs huggingface_hub)")
     shown = sizing.add_mutually_exclusive_group()
     shown.add_argument("--ticket", action="store_true", help="print Markdown for a ticket")
@@ -82,12 +93,14 @@ def _size(options, serve: str) -> int:
 
         config = download_config(config)
     typed = {name: getattr(options, name) for name in Typed.__dataclass_fields__ if getattr(options, name) is not None}
-    found = fit(config, serve, log=_read(options.log) if options.log else "", gpu=options.gpu,
+    log = _read(options.log) if options.log else ""
+    found = fit(config, _on_the_log(serve, log), log=log, gpu=options.gpu,
                 vllm_version=options.vllm_version, quantization=options.quantization, **typed)
     if options.ticket:
         print(ticket(found, options.tokens))
     elif options.json:
-        print(json.dumps(figures(found), indent=1))
+        better = [{"change": each.name, "gain": each.gain, "gives_up": each.gives_up} for each in improvements(found)]
+        print(json.dumps({**figures(found), "reason": found.verdict.reason, "cautions": found.cautions, "improvements": better}, indent=1))
     elif options.save:
         print(save(found))
     elif options.steps:
@@ -98,11 +111,23 @@ def _size(options, serve: str) -> int:
     return EXIT[found.verdict.word]
 
 
+def _on_the_log(serve: str, log: str) -> str:
+    """The flags given, over those of the log: what is not changed stays as it was launched."""
+    flags = read_log(log).last.flags if log.strip() else {}
+    if not flags or not serve.strip():
+        return serve
+    other = read_command(serve)[1]
+    print("from the log: the flags that are not given here", file=sys.stderr)
+    return serve_line(*engine_from_flags({**flags, **other.given}, other.model or read_log(log).last.model))
+
+
 def _say(found: Fit, requests: int | None, tokens: int | None) -> None:
     print(headline(found))
     for text in (holds(found, tokens), found.settles):
         if text:
             print(text)
+    for caution in found.cautions:
+        print(f"Caution: {caution}.")
     for flag, what in found.other.takes_memory.items():
         print(f"--{flag.replace('_', '-')} takes memory that is not counted here: {what}.")
     for note in (*found.notes, *found.typical.notes):
@@ -134,14 +159,18 @@ def _say_needs(found: Fit, requests: int, tokens: int) -> None:
 def _log(options, serve: str) -> int:
     from .explanation import explain
 
-    found = explain(_read(options.log), model=options.config)
+    text = _read(options.log)
+    found = explain(text, model=options.config)
     for line in found.lines:
         print(f"{line.name:26} printed {line.printed!s:>16}   recomputed {line.recomputed!s:>24}   {line.verdict}"
               + (f": {line.reason}" if line.reason else ""))
     for note in found.notes:
         print(f"Note: {note}.")
+    refusal = read_log(text).last.refusal
+    if refusal is not None:
+        print(f"The launch was refused ({refusal.kind}); what to change: python -m kvlib size CONFIG --gpu NAME --log {options.log}")
     print(f"All in all: {found.verdict}.")
-    return 0 if found.verdict in ("exact", "within rounding") else 1
+    return 0 if found.verdict in ("exact", "within rounding") and refusal is None else 1
 
 
 def _read(name: str) -> str:

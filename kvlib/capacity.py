@@ -233,7 +233,7 @@ def _printed_tokens(made: Plan, num_blocks: int, concurrency: float, max_model_l
 def _judge(made: Plan, memory, checked, num_blocks: int, needed: int, length: int, estimate: int):
     """Where a launch fails first, in the order in which vLLM checks."""
     engine = made.engine
-    if memory is not None and engine.kv_cache_memory_bytes is None:
+    if memory is not None:  # checked whatever the cache is fixed at
         picked = memory.pick("typical")
         free = picked.free_bytes
         wanted = requested_bytes(picked.total_bytes, made.setup.gpu_memory_utilization)

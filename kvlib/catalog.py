@@ -196,6 +196,7 @@ _SAID_BY_DRIVERS = {"nvidia", "geforce", "tesla", "amd", "instinct", "intel", "g
 def _words(name: str) -> list[str]:
     """The words of a card's name, as drivers and people spell it, brought to one form."""
     text = re.sub(r"[^a-z0-9]+", " ", str(name).lower())
+    text = re.sub(r"\brtx(\d)", r"rtx \1", text)
     text = re.sub(r"\bsxm\d\b|\bhbm3\b", "sxm", re.sub(r"\b(\d+) gb\b", r"\1gb", text))
     return [word for word in text.split() if word not in _SAID_BY_DRIVERS]
 
@@ -224,12 +225,9 @@ def weights(model: str, dtype: str | None = None, tensor_parallel_size: int = 1)
     if dtype not in (*WEIGHT_BYTES, "mixed"):
         raise ConfigError(f"weights of dtype {dtype!r} are not known; use one of {', '.join(WEIGHT_BYTES)}",
                           field="dtype", found=dtype, expected=", ".join(WEIGHT_BYTES))
-    seen = [row for row in table("weights_seen.csv")
-            if row["catalog_name"] == name and row["tensor_parallel_size"] == str(tensor_parallel_size)
-            and row["weight_dtype"] in _same_width(dtype)]
+    seen = _seen(name, dtype, tensor_parallel_size)
     if seen:
-        row = seen[0]
-        spread = [float(other["loaded_gib"]) for other in seen]
+        row, spread = seen[0], loaded_gib(name, dtype, tensor_parallel_size)
         others = (f"; {len(seen)} reports from {min(spread):g} to {max(spread):g} GiB"
                   if min(spread) != max(spread) else "")
         return Weights(gib(float(row["loaded_gib"])), "measured",
@@ -249,6 +247,23 @@ def weights(model: str, dtype: str | None = None, tensor_parallel_size: int = 1)
                    + ("; layers kept in 16 bits would add to it" if width < 1 else "")
                    + ("; MTP layers, loaded only with speculative decoding, are counted in"
                       if "MTP" in source["parameter_count"] else ""))
+
+
+def _seen(name: str, dtype: str, tensor_parallel_size: int) -> list[dict[str, str]]:
+    return [row for row in table("weights_seen.csv")
+            if row["catalog_name"] == name and row["tensor_parallel_size"] == str(tensor_parallel_size)
+            and row["weight_dtype"] in _same_width(dtype)]
+
+
+def loaded_gib(model: str, dtype: str | None = None, tensor_parallel_size: int = 1) -> list[float]:
+    """What launches printed as loaded on each GPU, in GiB, in the order of the file; empty where there is no report.
+
+    >>> min(loaded_gib("Qwen3-8B")) <= 15.27 <= max(loaded_gib("Qwen3-8B"))
+    True
+    """
+    name = model_name(model)
+    dtype = _own_dtype(model_config(name)) if dtype in (None, "auto") else _DTYPE_NAMES.get(str(dtype).lower(), str(dtype).lower())
+    return [float(row["loaded_gib"]) for row in _seen(name, dtype, tensor_parallel_size)]
 
 
 def _own_dtype(config: dict) -> str:

@@ -410,6 +410,7 @@ class Panel(T.HasTraits):
             self._card.send({"take": key, "name": name, "text": text})
 
     def _change(self, texts, patch=None):
+        typed = {n: (self.raw[n], v) for n, v in texts.items() if v != self.raw[n]}
         self.raw = self.raw | texts
         patch = dict(patch or {})
         for name in texts:
@@ -418,7 +419,7 @@ class Panel(T.HasTraits):
             patch |= moved
             undone = {n: (before[n], v) for n, v in moved.items() if v != before[n]}
             if name in self.undoable and undone:
-                self._done.append((self.undoable[name], undone))
+                self._done.append((self.undoable[name], {n: pair for n, pair in typed.items() if n == name} | undone))
         self._remember()
         self._refresh(patch=patch)
 

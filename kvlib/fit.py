@@ -8,15 +8,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import catalog
 from .capacity import Sizing, size_plan
-from .command import Other, engine_from_flags, read_command
+from .command import TAKES_MEMORY, Other, engine_from_flags, read_command
 from .config import load_model
 from .engine import Engine
 from .errors import ConfigError, EngineError, SizingError
@@ -34,11 +35,11 @@ from .weights import QUANTIZATIONS, checkpoint_bytes, loaded_band, quantization_
 
 RESERVE = TERMS[1:]
 NAMES = {"weights_bytes": "weights", "peak_activation_bytes": "activations", "non_torch_bytes": "non-torch memory",
-         "cuda_graph_bytes": "CUDA graphs", "reserve": "all but weights and cache"}
+         "cuda_graph_bytes": "CUDA graphs", "reserve": "all but weights and cache", "total_bytes": "GPU memory",
+         "available": "for the cache", "free_bytes": "free at start"}
 NOT_CHECKED = "Not checked: kernels, the capture of CUDA graphs, a vision encoder, and what other processes take later."
 #: Flags that move what a launch takes besides the cache: a log's measured reserve holds only while they stay.
-MOVES_RESERVE = ("tensor_parallel_size", "pipeline_parallel_size", "max_num_batched_tokens", "max_num_seqs", "enforce_eager",
-                 "dtype", "num_speculative_tokens", "device", "gpu")
+MOVES_RESERVE = ("tensor_parallel_size", "pipeline_parallel_size", "enforce_eager", "num_speculative_tokens", "device", "gpu")
 
 
 class Term(NamedTuple):
@@ -104,6 +105,7 @@ class Fit:
     quantization: str | None = None
     folder: Path | None = None
     notes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()   # what must stand beside the verdict
     base: Engine | None = None   # the engine of the question itself, whose log and typed memory these are
     asked: Mapping = field(default_factory=dict, repr=False)   # the arguments of fit()
 
@@ -120,8 +122,23 @@ class Fit:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Where vLLM's memory checks stand over the range."""
-        return judge(self.low, self.typical, self.high, self.memory.assumed)
+        """Where vLLM's checks stand over the range: first that of the length, then those of the memory."""
+        if self.too_long:
+            return Verdict("refused", "refused", self.too_long)
+        ends = (self.typical, self.typical) if self.exact and not self.high.fits else (self.low, self.high)   # as the log prints it
+        return judge(ends[0], self.typical, ends[1], self.memory.assumed)
+
+    @property
+    def too_long(self) -> str:
+        """Why vLLM turns the length itself away; empty where it does not, or is told to let it pass."""
+        longest, asked = self.model.max_position_embeddings, self.engine.max_model_len or 0
+        said = next((note for note in self.typical.notes if note.startswith("max_model_len")), "")
+        allowed = "hf_overrides" in self.other.given or "rope_scaling" in self.other.given or \
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN" in str(self.asked.get("command"))
+        if not said or allowed or longest is None or asked <= longest:
+            return ""
+        return (f"max_model_len {asked:,} is above the model's own maximum of {longest:,}; vLLM stops before it looks at memory, "
+                "unless --hf-overrides stretches the model (YaRN) or VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 lets it pass")
 
     def requests_of(self, tokens: int) -> tuple[float, float]:
         """How many requests of that many tokens the cache holds, least and most.
@@ -145,17 +162,29 @@ class Fit:
         """What was to be expected before the log was read; None without a log."""
         if self.launch is None:
             return None
-        return _fit(self.model, self.engine, self.other, launch=None, typed=self.typed, quantization=self.quantization,
-                    folder=self.folder, base=self.base, asked=self.asked)
+        engine = self.engine
+        if self.launch.flags:   # as it was launched, not as it is asked now
+            own = engine_from_flags(self.launch.flags, self.launch.model)[0]
+            engine = own.replace(gpu=engine.gpu, vllm_version=engine.vllm_version)
+        return _fit(self.model, engine, self.other, launch=None, typed=self.typed, quantization=self.quantization,
+                    folder=self.folder, base=engine, asked=self.asked)
 
     @property
     def serve(self) -> str:
         """The ``vllm serve`` line with exactly these flags, the unrelated ones kept."""
         name = self.other.model or (self.model.config.get("_source") or {}).get("hf_id") or self.model.name
         other = self.other
+        if self.another_checkpoint:
+            name = f"A-{self.quantization.upper().replace(' ', '-')}-CHECKPOINT-OF/{name.rsplit('/', 1)[-1]}"
+            other = other._replace(model=name)
         if self.quantization == "fp8" and "quantization" not in other.given and self.quantized_on_load:
             other = other._replace(given={**other.given, "quantization": "fp8"})
         return serve_line(self.engine, other, name)
+
+    @property
+    def another_checkpoint(self) -> bool:
+        """True where the weights are counted in a form that this checkpoint does not have and vLLM does not make."""
+        return self.quantization not in (None, "none", "fp8", "bitsandbytes") and self.quantized_on_load
 
     @property
     def quantized_on_load(self) -> bool:
@@ -202,13 +231,14 @@ def fit(config: Any = None, command: str = "", *, log: str = "", gpu: Any = None
     ------
     ConfigError, EngineError, SizingError : one sentence on what cannot be read.
     """
-    launch = read_log(log).last if log.strip() else None
+    config = None if isinstance(config, str) and not config.strip() else config
+    launch = read_log(log).last if log and log.strip() else None
     engine, other = read_command(command) if command.strip() else _from_log(launch)
-    source = config if config not in (None, "") else other.model or (launch.model if launch else None)
+    source = config if config is not None else other.model or (launch.model if launch else None)
     if source is None:
         raise ConfigError("no model is given: name one of the catalogue, give its config.json, or a command that names it",
                           field="config")
-    model = model_of(_known(source) if config in (None, "") else source)
+    model = model_of(_known(source) if config is None else source)
     quantization = quantization or _quantized_on_load(other.given.get("quantization"))
     version = vllm_version or (launch.vllm_version if launch and not _unreadable(launch.vllm_version) else None)
     engine = engine.replace(**({"gpu": gpu} if gpu else {}), **({"vllm_version": version} if version else {}))
@@ -219,7 +249,7 @@ def fit(config: Any = None, command: str = "", *, log: str = "", gpu: Any = None
         raise EngineError(f"fit has no argument {unknown}; it takes {', '.join(Typed.__dataclass_fields__)}") from None
     asked = {"config": config, "command": command, "log": log, "gpu": gpu, "vllm_version": vllm_version,
              "quantization": quantization, **typed}
-    if config not in (None, "") and other.model and not _same_model(model, other.model):
+    if config is not None and other.model and not _same_model(model, other.model):
         other = other._replace(notes=(*other.notes, f"the command names {other.model}; the figures are those of {model.name}"))
     return _fit(model, engine, other, launch=launch, typed=given, quantization=quantization, folder=_folder_of(config),
                 base=engine, asked=asked)
@@ -295,21 +325,43 @@ def _folder_of(config: Any) -> Path | None:
 
 
 def _fit(model: Model, engine: Engine, other: Other, *, launch, typed: Typed, quantization, folder, base, asked) -> Fit:
-    notes: list[str] = list(other.notes)
+    notes, cautions = list(other.notes), []
     typed = _still_typed(model, typed, engine, base, quantization)
-    own = _own_engine(launch, engine, base, notes)
     made = plan(model, engine)
-    terms = _terms(made, launch if own is not None else None, own, typed, quantization, folder, notes)
-    memory = MemoryBudget(*(terms[name].value for name in ("total_bytes", *TERMS)),
+    own = _own_engine(launch, made, base, notes, cautions)
+    terms = _terms(made, launch if own is not None else None, own, typed, quantization, folder, notes, cautions)
+    whole = Term(0, "measured", "in the reserve")
+    reserve = {**dict.fromkeys(RESERVE, whole), "non_torch_bytes": terms["reserve"]} if "reserve" in terms else terms
+    memory = MemoryBudget(terms["total_bytes"].value, terms["weights_bytes"].value, *(reserve[name].value for name in RESERVE),
                           free_bytes=terms["free_bytes"].value if "free_bytes" in terms else None)
-    if "available" in terms:
+    if "available" in terms and engine.kv_cache_memory_bytes is None:
         known = terms["available"].value
         ends = [at(known, side) for side in ("low", "typical", "high")]
         sizes = [size_plan(made, available_bytes=end) for end in ends]
     else:
         sizes = [size_plan(made, memory=memory.pick(side)) for side in ("least", "typical", "most")]
-    return Fit(model, engine, other, terms, memory, *sizes, launch=launch, typed=typed, quantization=quantization,
-               folder=folder, notes=tuple(notes), base=base, asked=asked)
+    found = Fit(model, engine, other, terms, memory, *sizes, launch=launch, typed=typed, quantization=quantization,
+                folder=folder, notes=tuple(notes), base=base, asked=asked)
+    return replace(found, cautions=tuple(dict.fromkeys((*_cautions(found), *cautions))))
+
+
+def _cautions(found: Fit) -> Iterator[str]:
+    """What a reader must know beside the verdict."""
+    if found.another_checkpoint:
+        yield (f"the weights are counted in {found.quantization}: that needs a checkpoint stored so, and this config is not of "
+               "one")
+    fixed = found.engine.kv_cache_memory_bytes
+    if fixed is not None:
+        taken = sum(at(getattr(found.memory, name), "low") for name in TERMS) + fixed
+        limit = at(found.memory.free_bytes or found.memory.total_bytes, "typical")
+        if taken > limit:
+            yield (f"weights, reserve and the fixed cache take at least {gib_text(taken)} GiB of {gib_text(limit)}: vLLM does not "
+                   "check this beforehand, and runs out of memory")
+    for flag in found.other.no_effect:
+        near = get_close_matches(flag, Engine.__dataclass_fields__, 1, 0.88)
+        if near and flag not in TAKES_MEMORY:
+            yield (f"--{flag.replace('_', '-')} is no flag of vLLM, which will not start; did you mean "
+                   f"--{near[0].replace('_', '-')}?")
 
 
 def _still_typed(model: Model, typed: Typed, engine: Engine, base: Engine, quantization: str | None) -> Typed:
@@ -325,29 +377,53 @@ def _still_typed(model: Model, typed: Typed, engine: Engine, base: Engine, quant
     return Typed(total_gib=typed.total_gib, free_gib=typed.free_gib, weights_gib=weights)
 
 
-def _own_engine(launch: Launch | None, engine: Engine, base: Engine, notes: list[str]) -> Engine | None:
-    """The engine the log was made with, where its measured terms hold for ``engine`` too; else None, with a note."""
+def _own_engine(launch: Launch | None, made: Plan, base: Engine, notes: list[str], cautions: list[str]) -> Engine | None:
+    """The engine the log was made with, where its measured terms hold for ``made`` too; else None, with a note."""
     if launch is None:
         return None
+    model, engine = made.model, made.engine
+    if launch.model and not _same_layers(model, launch.model):
+        cautions.append(f"the log is of {launch.model}, not of {model.name}: nothing of it is used")
+        return None
     if launch.flags:
-        own = engine_from_flags(launch.flags, launch.model)[0].replace(gpu=base.gpu)
+        own = engine_from_flags(launch.flags, launch.model)[0].replace(gpu=base.gpu, vllm_version=engine.vllm_version)
     else:
         notes.append("the log names no flags: its figures are taken as this command's own")
         own = base
+    try:
+        then = resolve(model, own)
+    except SizingError:
+        return None
     moved = [name for name in MOVES_RESERVE if getattr(own, name) != getattr(engine, name)]
+    moved += [name for name in ("model_dtype", "max_num_batched_tokens", "max_num_seqs")
+              if getattr(then, name) != getattr(made.setup, name)]
     if launch.vllm_version and launch.vllm_version.split(".")[:2] != engine.vllm_version.split(".")[:2]:
         moved.append("vllm_version")
     if moved:
-        notes.append(f"the log was of another {' and '.join(moved)}: what it measured is not used, its bands are")
+        notes.append(f"the log was of another {_and(moved)}: what it measured is not used, and its terms are assumed again")
         return None
     return own
 
 
-def _terms(made: Plan, launch, own, typed: Typed, quantization, folder, notes) -> dict[str, Term]:
+def _same_layers(model: Model, named: str) -> bool:
+    """False only where the log's model is in the catalogue, and is another one."""
+    try:
+        known = model_of(catalog.model_name(named))
+    except SizingError:
+        return True
+    return known.layers == model.layers
+
+
+def _terms(made: Plan, launch, own, typed: Typed, quantization, folder, notes, cautions) -> dict[str, Term]:
     model, engine, setup = made.model, made.engine, made.setup
-    terms = {"total_bytes": _total(setup.gpu, launch, typed)}
+    terms = {"total_bytes": _total(setup.gpu, launch, typed, cautions)}
     terms["weights_bytes"] = _weights(model, engine, launch, typed, quantization, folder, notes)
     available = _printed_available(launch, engine, notes)
+    lump = _lump(model, terms, available, own) if available is not None else None
+    if lump is not None and lump.high < -GiB // 2 and not (setup.gpu is not None and setup.gpu.unified):
+        cautions.append("the log's cache is larger than this card, these weights and this share leave: it is of another launch, "
+                        "and not used")
+        available = lump = None
     typed_available = typed.bytes("available_gib")
     if engine.kv_cache_memory_bytes is not None:
         terms["available"] = Term(engine.kv_cache_memory_bytes, "typed", "the flag --kv-cache-memory-bytes")
@@ -356,32 +432,34 @@ def _terms(made: Plan, launch, own, typed: Typed, quantization, folder, notes) -
     elif available is not None and _share(model, own) == setup.gpu_memory_utilization:
         terms["available"] = Term(available, "measured", "the log's line \"Available KV cache memory\", with its rounding")
     bands = bands_of(model, engine)
-    lump = _lump(model, terms, available, own) if available is not None else None
-    for name in RESERVE:
+    if lump is not None:
+        terms["reserve"] = Term(lump, "measured", "the log: requested − weights − available")
+    for name in RESERVE if lump is None else ():
         given = typed.bytes(name.removesuffix("_bytes") + "_gib")
         printed = _largest(getattr(launch, name.removesuffix("_bytes") + "_gib", None)) if launch else None
         if given is not None:
             terms[name] = Term(given, "typed", "typed")
-        elif lump is not None:
-            terms[name] = Term(lump if name == "non_torch_bytes" else 0, "measured",
-                               "the log: requested − weights − available, activations and graphs in it")
         elif printed is not None:
             terms[name] = Term(_band(printed, "the log"), "measured", "printed in the log")
         else:
             terms[name] = Term(_point(bands[name]), "assumed", bands[name].source)
-    free = typed.bytes("free_gib")
+    free, printed = typed.bytes("free_gib"), min(launch.free_gib, key=lambda each: each.value, default=None) if launch else None
     if free is not None:
         terms["free_bytes"] = Term(free, "typed", "typed")
+    elif printed is not None:
+        terms["free_bytes"] = Term(gib(printed.value), "measured", "printed in the log")
     return terms
 
 
-def _total(card, launch, typed: Typed) -> Term:
+def _total(card, launch, typed: Typed, cautions: list[str]) -> Term:
     given, printed = typed.bytes("total_gib"), _largest(launch.total_gib) if launch else None
     if given is not None:
         if given <= 0:
             raise SizingError("total_gib is 0; a GPU has more than none")
         return Term(given, "typed", "typed")
     if printed is not None:
+        if card is not None and not card.reported_low_gib * 0.99 <= printed.value <= card.reported_high_gib * 1.01:
+            cautions.append(f"the log's GPU has {printed.value:g} GiB, which is not a {card.name}")
         return Term(gib(printed.value), "measured", "printed in the log")
     if card is not None:
         return Term(card.total_bytes, "measured", f"what drivers report: {card.name}")
@@ -399,7 +477,7 @@ def _weights(model, engine, launch, typed: Typed, quantization, folder, notes) -
         return Term(-(-files.bytes // shards), "measured", files.source + (f" ÷ {shards} GPUs" if shards > 1 else ""))
     seen = _seen(model, quantization, shards)
     if seen is not None:
-        return Term(seen.bytes, "measured", "a launch printed it: " + seen.source)
+        return Term(seen[0], "measured", "launches printed it: " + seen[1])
     computed = weights_per_gpu(model, dtype=engine.dtype if engine.dtype in ("auto", "float32") else "auto",
                                quantization=quantization, tensor_parallel_size=engine.tensor_parallel_size,
                                pipeline_parallel_size=engine.pipeline_parallel_size,
@@ -410,15 +488,19 @@ def _weights(model, engine, launch, typed: Typed, quantization, folder, notes) -
 
 
 @lru_cache(maxsize=1024)
-def _seen(model: Model, quantization: str | None, shards: int) -> catalog.Weights | None:
-    """Weights that a launch of this very model printed; None where there is no report."""
+def _seen(model: Model, quantization: str | None, shards: int) -> tuple[int | Band, str] | None:
+    """Weights that launches of this very model printed, from the least to the most; None where there is no report."""
+    dtype = "bfloat16" if quantization == "none" else quantization
     try:
         if model.config != catalog.model_config(model.name):
             return None
-        found = catalog.weights(model.name, "bfloat16" if quantization == "none" else quantization, shards)
+        found, seen = catalog.weights(model.name, dtype, shards), catalog.loaded_gib(model.name, dtype, shards)
     except ConfigError:
         return None
-    return found if found.kind == "measured" else None
+    if found.kind != "measured":
+        return None
+    ends = [gib(value) for value in (min(seen), max(seen))]
+    return _point(Band(ends[0], min(max(found.bytes, ends[0]), ends[1]), ends[1], found.source)), found.source
 
 
 def _share(model: Model, engine: Engine) -> float:
@@ -430,7 +512,7 @@ def _printed_available(launch: Launch | None, engine: Engine, notes: list[str]) 
     if launch is None:
         return None
     printed = min(launch.available_kv_cache_gib, key=lambda each: each.value, default=None)
-    if printed is None and launch.refusal is not None:
+    if printed is None and launch.refusal is not None and launch.refusal.kind in ("max_model_len", "no_cache_memory"):
         printed = launch.refusal.available_gib
     if printed is None:
         return None
@@ -475,8 +557,7 @@ def judge(low: Sizing, typical: Sizing, high: Sizing, assumed: tuple[str, ...] =
     band = [sum(at(getattr(each.memory, name), "typical") for name in parts) for each in (high, low)]
     limit = sum(at(getattr(typical.memory, name), "typical") for name in parts) + spare_bytes(typical)
     together = f"{_and([NAMES[name] for name in parts])} take at most {gib_text(limit)} GiB" + (" together" if len(parts) > 1 else "")
-    return Verdict("close", "too close to call",
-                   f"it passes if {together}; other launches took {gib_span(*band)} GiB", limit)
+    return Verdict("close", "too close to call", f"it passes if {together} (assumed: {gib_span(*band)} GiB)", limit)
 
 
 def spare_bytes(sizing: Sizing) -> int:

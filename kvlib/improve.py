@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 from . import catalog
+from .capacity import size_plan
 from .errors import SizingError
 from .fit import RESERVE, Fit
 from .memory import TERMS, at
@@ -42,43 +44,81 @@ def improvements(found: Fit) -> tuple[Improvement, ...]:
     >>> [(each.name, each.fit.verdict.word) for each in improvements(tight)][0]
     ('lower max_model_len to 19,840', 'passes')
     """
-    better, split_passes = [], False
-    for name, flags, typed, quantization, gives_up in _changes(found):
-        if "tensor_parallel_size" in flags and split_passes:
+    better, tried, split_passes = [], list(_changes(found)), False
+    for change in tried:
+        if "tensor_parallel_size" in change.flags and split_passes:
             continue  # fewer GPUs do
-        try:
-            after = found.changed(typed=typed, quantization=quantization, **flags)
-        except SizingError:
-            continue
-        gain = _gain(found, after)
-        if gain:
-            better.append(Improvement(name, flags, typed, quantization, gain, gives_up, after))
-            split_passes |= "tensor_parallel_size" in flags and after.verdict.word == "passes"
+        one = _applied(found, change)
+        if one is not None:
+            better.append(one)
+            split_passes |= "tensor_parallel_size" in change.flags and one.fit.verdict.word == "passes"
     if found.verdict.word != "passes":
+        if not any(one.fit.verdict.word == "passes" and "tensor_parallel_size" not in one.flags for one in better):
+            better = _together(found, tried) + better
         better.sort(key=lambda each: -WORDS.index(each.fit.verdict.word))
     return tuple(better)
 
 
-def _changes(found: Fit) -> Iterator[tuple[str, dict, dict, str | None, str]]:
+class _Change(NamedTuple):
+    name: str
+    flags: Mapping
+    typed: Mapping
+    quantization: str | None
+    gives_up: str
+
+
+def _applied(found: Fit, change: _Change) -> Improvement | None:
+    """A change and what it gains; None where it gains nothing or cannot be."""
+    try:
+        after = found.changed(typed=change.typed, quantization=change.quantization, **change.flags)
+    except SizingError:
+        return None
+    gain = _gain(found, after)
+    return Improvement(*change[:4], gain, change.gives_up, after) if gain else None
+
+
+def _together(found: Fit, tried: list[_Change]) -> list[Improvement]:
+    """The first two changes, else three, that pass together on the GPUs there are."""
+    single = [change for change in tried if "tensor_parallel_size" not in change.flags and not change.typed]
+    for count in (2, 3):
+        for some in combinations(single, count):
+            flags = [name for change in some for name in change.flags]
+            stored = [change.quantization for change in some if change.quantization]
+            if len(set(flags)) < len(flags) or len(stored) > 1:
+                continue
+            one = _applied(found, _Change(" + ".join(change.name for change in some), {k: v for c in some for k, v in c.flags.items()},
+                                          {}, stored[0] if stored else None, "; ".join(change.gives_up for change in some)))
+            if one is not None and one.fit.verdict.word == "passes":
+                return [one]
+    return []
+
+
+def _changes(found: Fit) -> Iterator[_Change]:
     def budget(_model, engine):
         return found.changed(**{name: getattr(engine, name) for name in engine.changed() if name not in ("gpu", "vllm_version")}
                              ).memory.pick("least")
 
-    asked_weights = False
-    low = found.low if found.low.memory is not None or "available" in found.terms else found.typical
-    for name, flags, gives_up, memory in changes(low, budget if "available" not in found.terms else None):
+    if found.too_long:
+        longest = found.model.max_position_embeddings
+        yield _Change(f"lower max_model_len to {longest:,}", {"max_model_len": longest}, {}, None, "longer requests")
+        return
+    asked_weights, low = False, found.low
+    budgeted = "reserve" in found.terms or "available" not in found.terms   # a measured reserve moves with the share
+    if budgeted and low.memory is None:
+        low = size_plan(low.plan, memory=found.memory.pick("least"))
+    for name, flags, gives_up, memory in changes(low, budget if budgeted else None):
         if "tensor_parallel_size" in flags and not asked_weights:
             asked_weights = True
             yield from _other_weights(found)
         typed = {}
         if not flags and memory is not None:
             typed = {"free_gib": at(memory.free_bytes, "typical") / GiB}
-        yield name, flags, typed, None, gives_up
-    if found.launch is not None or "available" in found.terms:
-        yield from _without_the_log(found)
+        yield _Change(name, flags, typed, None, gives_up)
+    if not budgeted:
+        yield from _without_the_budget(found)
 
 
-def _other_weights(found: Fit) -> Iterator[tuple[str, dict, dict, str | None, str]]:
+def _other_weights(found: Fit) -> Iterator[_Change]:
     """Narrower weights: FP8 as vLLM loads them, or a 4-bit checkpoint."""
     if found.typed.weights_gib is not None:
         return
@@ -88,18 +128,18 @@ def _other_weights(found: Fit) -> Iterator[tuple[str, dict, dict, str | None, st
         return
     bits = now.bits if now is not None else {None: 16, "none": 16, "fp8": 8, "fp8 blocks": 8, "int8": 8}.get(found.quantization, 4)
     if bits > 8:
-        yield "weights in FP8 (--quantization fp8)", {}, {}, "fp8", "some exactness of the model"
+        yield _Change("weights in FP8 (--quantization fp8)", {}, {}, "fp8", "some exactness of the model")
     if bits > 4:
-        yield "weights in 4 bits (another checkpoint)", {}, {}, "awq", "more exactness; a checkpoint that must exist"
+        yield _Change("weights in 4 bits (another checkpoint)", {}, {}, "awq", "more exactness; a checkpoint that must exist")
 
 
-def _without_the_log(found: Fit) -> Iterator[tuple[str, dict, dict, str | None, str]]:
-    """With a measured cache only what changes the price of a token, or the number of GPUs, can be foreseen."""
+def _without_the_budget(found: Fit) -> Iterator[_Change]:
+    """With a fixed cache only what changes the price of a token, or the number of GPUs, can be foreseen."""
     for more in (2, 4):
         size = more * found.engine.tensor_parallel_size
         if size <= 16:
-            yield (f"tensor_parallel_size {size}", {"tensor_parallel_size": size}, {"available_gib": None}, None,
-                   "more GPUs; memory is assumed again")
+            yield _Change(f"tensor_parallel_size {size}", {"tensor_parallel_size": size}, {"available_gib": None}, None,
+                          f"the price of {size - found.engine.tensor_parallel_size} more GPUs; memory is assumed again")
 
 
 def _gain(before: Fit, after: Fit) -> str | None:
@@ -169,8 +209,9 @@ def needs(found: Fit, requests: int, tokens: int, cards: Iterable[str] = CARDS) 
     splits = _first(((size, found.changed(tensor_parallel_size=size) if size == found.engine.tensor_parallel_size else
                       found.changed(tensor_parallel_size=size, typed={"available_gib": None, "weights_gib": None}))
                      for size in SPLITS if _allowed(found, size)), holds)
-    sized = sorted({found.engine.gpu, *cards} - {None}, key=lambda name: catalog.gpu(name).total_bytes)
-    return Needs(blocks, available, totals, splits, _first(((name, found.changed(gpu=name, **loose)) for name in sized), holds))
+    sized = sorted((card for card in map(catalog.gpu, {found.engine.gpu, *cards} - {None})
+                    if not card.unified or card is found.typical.plan.setup.gpu), key=lambda card: card.total_bytes)
+    return Needs(blocks, available, totals, splits, _first(((card.name, found.changed(gpu=card.name, **loose)) for card in sized), holds))
 
 
 def _allowed(found: Fit, size: int) -> bool:

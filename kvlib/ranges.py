@@ -8,12 +8,12 @@ from .units import GiB
 
 
 def span(low: float, high: float) -> str:
-    """Two ends with two significant figures, as befits what is assumed.
+    """Two ends with three significant figures.
 
-    >>> span(19_856, 43_520), span(2.42, 5.31), span(1.0, 1.0), span(-3, 0.2)
-    ('19,000 to 44,000', '2.4 to 5.4', '1.0', '0 to 0.2')
+    >>> span(19_856, 43_520), span(2.42, 15.025), span(1.0, 1.0), span(-3, 0.2)
+    ('19,800 to 43,600', '2.42 to 15.1', '1.00', '0 to 0.20')
     """
-    ends = [_two_figures(max(0.0, low), math.floor), _two_figures(max(0.0, high), math.ceil)]
+    ends = [_three_figures(max(0.0, low), math.floor), _three_figures(max(0.0, high), math.ceil)]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
@@ -36,10 +36,11 @@ def gib_span(low: int, high: int, decimals: int = 1) -> str:
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
-def _two_figures(value: float, away) -> str:
+def _three_figures(value: float, away) -> str:
     if value == 0:
         return "0"
-    if value < 10:
-        return f"{away(round(value * 10, 9)) / 10:.1f}"
-    unit = 10 ** max(0, len(str(int(value))) - 2)
+    if value < 100:
+        decimals = 2 if value < 10 else 1
+        return f"{away(round(value * 10**decimals, 9)) / 10**decimals:.{decimals}f}"
+    unit = 10 ** max(0, len(str(int(value))) - 3)
     return f"{away(value / unit) * unit:,}"

@@ -94,17 +94,19 @@ def changes(sizing: Sizing, budget: Budget | None) -> Iterator[tuple[str, dict, 
     if memory is not None and sizing.outcome == "free_memory":
         total, free = at(memory.total_bytes, "typical"), at(memory.free_bytes, "typical")
         missing = math.ceil(total * share) - free
-        yield (f"free {gib_text(missing)} GiB held by other processes", {}, "the other processes",
-               replace(memory, free_bytes=free + missing))
         lower = math.floor(free / total * 100) / 100
         if lower > 0:
             yield (f"lower gpu_memory_utilization to {lower:.2f}", {"gpu_memory_utilization": lower},
                    f"{gib_text(round((share - lower) * total))} GiB of cache", memory)
+        unified = setup.gpu is not None and setup.gpu.unified
+        yield (f"free {gib_text(missing)} GiB held by " + ("other processes or the page cache" if unified else "other processes"),
+               {}, "what else runs on the GPU", replace(memory, free_bytes=free + missing))
     if sizing.outcome == "max_num_seqs":
         yield (f"lower max_num_seqs to {sizing.num_gpu_blocks:,}", {"max_num_seqs": sizing.num_gpu_blocks},
                "requests decoded at once beyond that", None)
     if memory is not None and share < MAX_UTILIZATION and sizing.outcome != "free_memory":
-        yield (f"raise gpu_memory_utilization to {MAX_UTILIZATION:.2f}", {"gpu_memory_utilization": MAX_UTILIZATION},
+        more = _share_that_passes(sizing, memory, share)
+        yield (f"raise gpu_memory_utilization to {more:.2f}", {"gpu_memory_utilization": more},
                "room for memory that vLLM does not measure", None)
     if sizing.outcome == "max_model_len" and sizing.estimated_max_model_len:
         length = sizing.estimated_max_model_len
@@ -122,6 +124,15 @@ def changes(sizing: Sizing, budget: Budget | None) -> Iterator[tuple[str, dict, 
     if memory is not None and not engine.enforce_eager and at(memory.cuda_graph_bytes, "high") > 0:
         yield "no CUDA graphs (enforce_eager)", {"enforce_eager": True}, "speed of small batches", None
     yield from _more_gpus(sizing, budget)
+
+
+def _share_that_passes(sizing: Sizing, memory: MemoryBudget, share: float) -> float:
+    """The smallest share, in hundredths, with room for one longest request; the largest sensible one where there is none."""
+    if sizing.fits or sizing.outcome not in ("max_model_len", "no_cache_memory"):
+        return MAX_UTILIZATION
+    total = at(memory.total_bytes, "typical")
+    enough = math.ceil((share * total - sizing.headroom_bytes) / total * 100 - 1e-9) / 100
+    return enough if enough <= MAX_UTILIZATION else MAX_UTILIZATION
 
 
 def _more_gpus(sizing: Sizing, budget: Budget | None) -> Iterator[tuple[str, dict, str, MemoryBudget | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -24,14 +25,19 @@ def headline(found: Fit) -> str:
 
     >>> headline(fit("Qwen3-8B", "--max-model-len 32768", gpu="L4"))
     'Qwen3-8B on one L4, requests of up to 32,768 tokens: too close to call; it passes if activations, non-torch \
-memory and CUDA graphs take at most 0.5 GiB together; other launches took 0.4 to 3.7 GiB.'
+memory and CUDA graphs take at most 0.5 GiB together (assumed: 0.4 to 3.7 GiB).'
     """
     verdict, cards = found.verdict, found.engine.tensor_parallel_size * found.engine.pipeline_parallel_size
     card = found.typical.plan.setup.gpu.name if found.typical.plan.setup.gpu else "card of 80 GiB"
     shortest, longest = found.low.max_model_len, found.high.max_model_len  # they differ where vLLM chooses the length
     length = f"{longest:,}" if shortest == longest else found.say(shortest, longest)
-    return (f"{found.model.name} on {'one' if cards == 1 else f'{cards} ×'} {card}, requests of up to {length} tokens: "
-            f"{verdict.phrase}{f'; {verdict.reason}' if verdict.reason else ''}.")
+    return (f"{found.model.name}{weights_words(found)} on {'one' if cards == 1 else f'{cards} ×'} {card}, requests of up to {length} "
+            f"tokens: {verdict.phrase}{f'; {verdict.reason}' if verdict.reason else ''}.")
+
+
+def weights_words(found: Fit) -> str:
+    """What is said of the weights where they are counted in another form than the config's."""
+    return f" with {found.quantization} weights" if found.quantization not in (None, "none") else ""
 
 
 def holds(found: Fit, tokens: int | None = None) -> str:
@@ -41,7 +47,7 @@ def holds(found: Fit, tokens: int | None = None) -> str:
     low, high = found.low, found.high
     text = (f"The cache holds {found.say(low.kv_cache_tokens, high.kv_cache_tokens)} tokens: "
             f"{found.say(low.max_concurrency, high.max_concurrency)} requests of {high.max_model_len:,} at once")
-    if tokens is not None and tokens <= high.max_model_len:
+    if tokens is not None and tokens < high.max_model_len:
         text += f", {found.say(*found.requests_of(tokens))} of {tokens:,}"
     return text + "."
 
@@ -53,8 +59,10 @@ def lines_to_expect(found: Fit) -> list[str]:
     Available KV cache memory: between 1.35 and 4.6 GiB
     """
     low, high = found.low, found.high
+    if found.too_long:
+        return [f"User-specified max_model_len ({found.engine.max_model_len}) is greater than the derived max_model_len"]
     if found.verdict.word == "refused":
-        return [("" if found.exact else "at best: ") + high.log_lines()[-1]]
+        return [("" if found.exact else "the earliest failure: ") + high.log_lines()[-1]]
     ends = [each.available_bytes for each in (low, high)]
     said = gib_text(ends[0]) if ends[0] == ends[1] else f"between {gib_text(ends[0])} and {gib_text(ends[1])}"
     lines = [f"Available KV cache memory: {said} GiB"]
@@ -71,6 +79,15 @@ def lines_to_expect(found: Fit) -> list[str]:
         lines.append(f"GPU KV cache size: {tokens} tokens, Maximum concurrency for {high.max_model_len:,} tokens per request: "
                      f"{requests}")
     return lines
+
+
+def _without_secrets(command: str) -> str:
+    """A command whose keys and tokens are starred out: a ticket is read by many.
+
+    >>> _without_secrets("vllm serve m --api-key abc --port 1")
+    'vllm serve m --api-key *** --port 1'
+    """
+    return re.sub(r"(--[\w-]*(?:key|token|password|secret)[\w-]*[= ])('[^']*'|\S+)", r"\1***", command)
 
 
 class Row(NamedTuple):
@@ -107,20 +124,23 @@ def foretold(found: Fit) -> tuple[Row, ...]:
 
 def ticket(found: Fit, tokens: int | None = None) -> str:
     """The answer for a ticket, in Markdown: verdict, command, version, memory by terms, lines to expect."""
-    lines = [f"**{headline(found)}**", "", holds(found, tokens), "", "```sh", found.serve, "```", "",
+    lines = [f"**{headline(found)}**", "", *([text, ""] if (text := holds(found, tokens)) else []),
+             *(f"**{caution[:1].upper()}{caution[1:]}.**\n" for caution in found.cautions), "```sh", _without_secrets(found.serve), "```", "",
              f"vLLM {found.engine.version}, rules of kvlib. Memory on each GPU:", "",
              "| part | GiB | known |", "|---|---:|---|"]
     for name, term in found.terms.items():
         ends = [at(term.value, side) for side in ("low", "high")]
-        label = {"total_bytes": "GPU memory", "available": "available for the cache", "free_bytes": "free at start"}.get(name)
-        lines.append(f"| {label or NAMES[name]} | {gib_span(*ends, 2)} | {term.kind} |")
+        lines.append(f"| {NAMES[name]} | {gib_span(*ends, 2)} | {term.kind} |")
+    rows = foretold(found)
+    lines += ["", "Foretold and printed:", "", *(f"- {row.figure}: foretold {row.low:,.2f} to {row.high:,.2f}, printed {row.printed:,}: "
+                                                f"{'held' if row.verdict == 'inside' else row.verdict}" for row in rows)] if rows else []
     lines += ["", "Expect in the log:", "", *(f"- {line}" for line in lines_to_expect(found)), ""]
     first = next(iter(improvements(found)), None)
     if first is not None and found.verdict.word != "passes":
         lines += [f"First remedy: {first.name} ({first.gain}); it gives up {first.gives_up}.", ""]
     for flag, what in found.other.takes_memory.items():
         lines.append(f"- `--{flag.replace('_', '-')}` takes memory that is not counted: {what}.")
-    lines += [f"- {note[:1].upper()}{note[1:]}." for note in (*found.notes, *found.typical.notes)]
+    lines += [f"- {note}." for note in (*found.notes, *found.typical.notes)]
     return "\n".join([*(line for line in lines), *([f"- {found.settles}"] if found.settles else []), f"- {NOT_CHECKED}", ""])
 
 

@@ -148,6 +148,91 @@ def test_what_cannot_be_read_is_one_sentence(kwargs, said):
     assert "\n" not in str(caught.value)
 
 
+# -- logs that ended badly, or are of something else ------------------------------------------------
+
+FREE = ("(EngineCore pid=9) ValueError: Free memory on device cuda:0 (100.0/121.63 GiB) on startup is less than desired GPU memory "
+        "utilization (0.92, 111.9 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.")
+TOO_LONG = ("non-default args: {'model': 'meta-llama/Llama-3.1-8B', 'gpu_memory_utilization': 0.65}\n"
+            "Model loading took 14.99 GiB memory and 3.1 seconds\nAvailable KV cache memory: 12.87 GiB\n"
+            "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, which "
+            "is larger than the available KV cache memory (12.87 GiB). Based on the available memory, the estimated maximum model "
+            "length is 105424. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.")
+
+
+def test_free_memory_in_a_log_is_not_memory_for_the_cache():
+    found = fit("Qwen3-8B", "--max-model-len 40960", gpu="GB10", log=FREE)
+    assert found.verdict.word == "refused" and "111.9 GiB are requested, 100.0 GiB are free" in found.verdict.reason
+    assert improvements(found)[0].name == "lower gpu_memory_utilization to 0.82"
+
+
+def test_a_log_that_was_refused_never_passes_with_its_own_flags():
+    found = fit(log=TOO_LONG, gpu="L40S")
+    assert found.model.name == "Llama-3.1-8B" and found.verdict.word == "refused" and "12.87 GiB are left" in found.verdict.reason
+
+
+def test_the_smallest_share_that_passes_is_offered():
+    """16 GiB and the null block are needed, 12.87 are there: 3.14 GiB of 44.4 more, 0.0706; 0.65 becomes 0.73, not 0.95."""
+    found = fit(log=TOO_LONG, gpu="L40S")
+    first = improvements(found)[0]
+    assert first.name == "raise gpu_memory_utilization to 0.73" and first.fit.verdict.word == "passes"
+    assert found.changed(gpu_memory_utilization=0.72).verdict.word != "passes"
+
+
+def test_a_log_of_another_model_or_card_is_not_used():
+    other = fit("Qwen3-30B-A3B", "", gpu="RTX 4090", log=TOO_LONG)
+    assert other.verdict.word == "refused" and "the log is of meta-llama/Llama-3.1-8B" in other.cautions[0]
+    small = fit("Qwen3-8B", "", gpu="RTX 4090", log="Available KV cache memory: 93.61 GiB")
+    assert not small.exact and "of another launch" in small.cautions[0]
+
+
+def test_the_logs_own_flags_stay_where_the_command_line_does_not_name_them(capsys, tmp_path):
+    file = tmp_path / "server.log"
+    file.write_text(TOO_LONG)
+    assert main(["size", "-", "--gpu", "L40S", "--log", str(file), "--", "--max-model-len", "65536"]) == 0
+    assert "--gpu-memory-utilization 0.65" in capsys.readouterr().out
+
+
+def test_dtype_by_its_own_name_is_no_other_dtype():
+    log = "non-default args: {'model': 'Qwen/Qwen3-8B', 'dtype': 'bfloat16'}\nAvailable KV cache memory: 4.5 GiB"
+    assert fit("Qwen3-8B", "", gpu="RTX 4090", log=log).exact
+
+
+# -- what vLLM refuses before or besides memory -----------------------------------------------------------
+
+def test_a_length_above_the_models_own_is_refused():
+    found = fit("Qwen3-8B", "--max-model-len 65536", gpu="H200")
+    assert found.verdict.word == "refused" and "above the model's own maximum of 40,960" in found.verdict.reason
+    assert improvements(found)[0].name == "lower max_model_len to 40,960"
+    allowed = fit("Qwen3-8B", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve Qwen/Qwen3-8B --max-model-len 65536", gpu="H200")
+    assert allowed.verdict.word == "passes"
+
+
+def test_free_memory_is_checked_with_a_fixed_cache_too():
+    """vLLM 0.28 to 0.33 ask for the share of the card before they look at --kv-cache-memory-bytes."""
+    assert fit("Qwen3-8B", "--max-model-len 8192 --kv-cache-memory-bytes 20000000000", gpu="GB10", free_gib=100.0).verdict.word == "refused"
+    passes = fit("Qwen3-8B", "--max-model-len 8192 --kv-cache-memory-bytes 20000000000", gpu="GB10", free_gib=115.0)
+    assert passes.verdict.word == "passes" and passes.exact
+    assert passes.low.num_gpu_blocks == 20_000_000_000 // 2_359_296
+    too_much = fit("Qwen3-8B", "--max-model-len 8192 --kv-cache-memory-bytes 20000000000", gpu="RTX 4090")
+    assert "runs out of memory" in too_much.cautions[0]
+
+
+def test_a_misspelt_flag_is_named():
+    assert "did you mean --max-model-len?" in fit("Qwen3-8B", "--max-modellen 4096", gpu="H200").cautions[0]
+    assert not fit("Qwen3-8B", "--port 1 --served-model-name x --max-logprobs 3", gpu="H200").cautions
+
+
+def test_four_bit_weights_do_not_leave_under_a_16_bit_name():
+    found = fit("Qwen3-30B-A3B", "vllm serve Qwen/Qwen3-30B-A3B --port 1", gpu="RTX 4090", quantization="awq")
+    assert found.serve == "vllm serve A-AWQ-CHECKPOINT-OF/Qwen3-30B-A3B --port 1"
+    assert "awq" in ticket(found).splitlines()[0] and "needs a checkpoint stored so" in found.cautions[0]
+
+
+def test_secrets_stay_out_of_the_ticket():
+    text = ticket(fit("Qwen3-8B", "vllm serve Qwen/Qwen3-8B --api-key 'my secret' --hf-token=abc123 --port 1", gpu="H200"))
+    assert "my secret" not in text and "abc123" not in text and "--port 1" in text
+
+
 # -- what helps -----------------------------------------------------------------------------------
 
 def test_every_improvement_does_what_it_says():
@@ -172,7 +257,9 @@ def test_what_passes_comes_first_and_fewer_gpus_hide_more():
 
 def test_memory_held_by_others_can_be_freed():
     found = improvements(fit("Qwen3-8B", "", gpu="GB10", free_gib=100.0))
-    assert found[0].name == "free 11.9 GiB held by other processes" and found[0].fit.verdict.word == "passes"
+    assert [each.name for each in found[:2]] == [
+        "lower gpu_memory_utilization to 0.82", "free 11.9 GiB held by other processes or the page cache"]   # 100 ÷ 121.63 = 0.822
+    assert all(each.fit.verdict.word == "passes" for each in found[:2])
 
 
 # -- the way back ---------------------------------------------------------------------------------
@@ -326,7 +413,9 @@ def test_the_exit_status_is_the_verdict(arguments, status, capsys):
 
 def test_the_command_line_says_what_the_package_says(capsys):
     main(["size", "Qwen3-8B", "--gpu", "RTX 4090", "--json", "--", "--max-model-len", "32768"])
-    assert json.loads(capsys.readouterr().out) == figures(fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090"))
+    told, found = json.loads(capsys.readouterr().out), fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090")
+    assert {name: told[name] for name in figures(found)} == figures(found) and told["reason"] == found.verdict.reason
+    assert [each["change"] for each in told["improvements"]] == [each.name for each in improvements(found)]
     main(["size", "Qwen3-8B", "--gpu", "RTX 4090", "--save", "--", "--max-model-len", "32768"])
     assert reopen(capsys.readouterr().out).verdict.word == "close"
 

@@ -157,7 +157,7 @@ def ask(gpu="RTX 4090", length=8192, each=4000, model="Qwen3-8B"):
 def test_before_a_launch_a_range_and_what_settles_it():
     text, (low, _, high), _ = ask()
     assert "passes vLLM's memory checks." in text
-    assert "about 19,000 to 44,000 tokens" in text
+    assert "about 19,800 to 43,600 tokens" in text
     assert 19_000 <= low.kv_cache_tokens and high.kv_cache_tokens <= 44_000, "never drawn narrower"
     assert f"{low.kv_cache_tokens:,}" not in text, "no exact digits before a launch"
     assert "One launch settles it" in text and "Not checked: kernels" in text
@@ -191,7 +191,7 @@ def test_longer_than_the_model_was_made_for():
 def test_a_length_that_vllm_chooses_is_a_range_too():
     text, (low, _, high), _ = ask(length=-1)
     assert low.max_model_len < high.max_model_len
-    assert "requests of up to about 19,000 to 41,000 tokens" in text
+    assert "requests of up to about 19,800 to 41,000 tokens" in text
 
 
 def test_several_cards():
@@ -237,6 +237,7 @@ def test_a_log_without_figures(log):
 
 
 @pytest.mark.parametrize("low, high, said", [
-    (19_856, 43_520, "19,000 to 44,000"), (2.42, 5.31, "2.4 to 5.4"), (0, 0.94, "0 to 1.0"), (9.99, 101, "9.9 to 110"), (5, 5, "5.0")])
+    (19_856, 43_520, "19,800 to 43,600"), (2.42, 5.31, "2.42 to 5.31"), (0, 0.944, "0 to 0.95"), (9.99, 1001, "9.99 to 1,010"),
+    (17.187, 17.187, "17.1 to 17.2"), (5, 5, "5.00")])
 def test_spans(low, high, said):
     assert span(low, high) == said

@@ -95,8 +95,7 @@ def test_a_log_brings_its_flags_and_they_can_be_had_back(panel):
     assert f"{int(4.495 * 2**30) // 2_359_296 * 16:,} to {int(4.505 * 2**30) // 2_359_296 * 16:,} tokens" in panel.plain()
     assert "Foretold and printed" in panel.plain()
     panel.undo()
-    assert {name: panel.raw[name] for name in ("config", "command")} == {name: before[name] for name in ("config", "command")}
-    assert panel.raw["log"] == LOG
+    assert panel.raw == before
 
 
 def test_a_log_without_flags_keeps_the_command(panel):
@@ -175,7 +174,7 @@ def test_save_and_drop_it_back(panel):
 def test_the_command_and_the_ticket(panel):
     panel.set(config="Qwen3-8B")
     assert panel.take("command", panel.values) == ("", "vllm serve Qwen/Qwen3-8B --max-model-len 32768")
-    assert "4.8 to 11 of 4,096" in panel.take("ticket", panel.values)[1]
+    assert "4.84 to 10.7 of 4,096" in panel.take("ticket", panel.values)[1]
 
 
 def test_memory_that_is_not_counted_stands_in_the_verdict(panel):

@@ -78,6 +78,8 @@ def _cut(parts, limit):
     out, start = [], 0.0
     for name, amount, *more in parts:
         if start < limit:
+            if start + amount > limit and more and more[-1] != "pale" and name:
+                more = [more[0], f"{limit - start:.1f} of {more[1]}", *more[2:]]
             out.append((name, min(amount, limit - start), *more))
         start += amount
     return out

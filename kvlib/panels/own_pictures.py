@@ -30,9 +30,10 @@ def bar_parts(found: Fit) -> list[tuple]:
         return [("weights", min(weights, total), "weights", f"{weights:.2f} GiB"),
                 ("KV cache", left, "refused" if refused else "kv", f"{left:.2f} GiB {terms['available'].kind}"),
                 ("all else", max(0.0, total - weights - left), "unused", f"{max(0.0, total - weights - left):.2f} GiB")]
+    reserve = terms.get("reserve") or terms["non_torch_bytes"]
     known = {"weights": terms["weights_bytes"].kind, "weights band": terms["weights_bytes"].kind,
-             "reserve": "typed" if terms["non_torch_bytes"].kind == "typed" else "measured"}
-    if terms["non_torch_bytes"].kind == "measured":
+             "reserve": "typed" if reserve.kind == "typed" else "measured"}
+    if reserve.kind == "measured":
         known["reserve band"] = "measured"
     return budget_parts(found.memory, found.typical.plan.setup.gpu_memory_utilization, known, refused=refused)
 

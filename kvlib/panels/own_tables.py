@@ -11,7 +11,6 @@ from kvlib.take_along import figures, foretold
 from kvlib.units import GiB, human
 
 _KIND = {"typed": "measured", "measured": "measured", "computed": "computed", "assumed": "assumed"}
-_LABEL = {"total_bytes": "GPU memory", "available": "for the cache", "free_bytes": "free at start"}
 
 
 def terms_table(found: Fit) -> Table:
@@ -21,7 +20,7 @@ def terms_table(found: Fit) -> Table:
     for name, term in found.terms.items():
         figure = gib_span(at(term.value, "low"), at(term.value, "high"), 2)
         kind = "assumed" if isinstance(term.value, Band) and term.kind == "computed" else _KIND[term.kind]
-        rows.append({"part": _LABEL.get(name) or NAMES[name], "gib": mark(_whole(figure), kind), "kind": term.kind, "source": _short(term.source)})
+        rows.append({"part": NAMES[name], "gib": mark(_whole(figure), kind), "kind": term.kind, "source": _short(term.source)})
         if name == "total_bytes":
             asked = at(term.value, "typical") * share
             rows.append({"part": "requested", "gib": f"{asked / GiB:.2f}", "kind": "computed", "source": f"memory × {share:g}, rounded up"})
@@ -52,14 +51,15 @@ def needs_table(found: Fit, need: Needs, requests: int, tokens: int) -> Table:
             return "none on the list"
         if surely == perhaps:
             return str(surely)
-        return f"{surely}, perhaps {perhaps}" if surely is not None else f"perhaps {perhaps}"
+        return f"{surely}; {perhaps} if the reserve is small" if surely is not None else f"{perhaps} if the reserve is small"
 
+    least = requests * found.typical.plan.blocks_per_request(tokens) < found.typical.plan.blocks_per_request(found.high.max_model_len)
     rows = [
         {"what": "cache on each GPU", "figure": human(need.available_bytes), "how": f"{need.blocks:,} blocks of "
-         f"{human(found.typical.bytes_per_block)}"},
+         f"{human(found.typical.bytes_per_block)}" + ("; at least one request of max_model_len" if least else "")},
         {"what": "smallest GPU memory, at this split", "figure": mark(gib_span(need.total_bytes[0], need.total_bytes[2]) + " GiB", "computed"
          if found.exact else "assumed"), "how": "weights and reserve added, divided by the share"},
-        {"what": "smallest card, at this split", "figure": both(need.gpu), "how": "surely; perhaps, if the reserve is small"},
+        {"what": "smallest card, at this split", "figure": both(need.gpu), "how": "with that card's own defaults; cards of shared memory aside"},
         {"what": "smallest tensor_parallel_size, on this card", "figure": both(need.tensor_parallel_size), "how": "of 1, 2, 4, 8, 16"}]
     return table(rows, [Col("what", f"{requests:,} requests of {tokens:,} tokens at once take", "text"), Col("figure", fmt="text"),
                         Col("how", "worked out as", "text")])

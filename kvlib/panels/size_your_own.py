@@ -23,7 +23,7 @@ from kvlib.panels.budget_pictures import MEMORY_TIERS, bar_rows, bar_spec, tier
 from kvlib.resolve import resolve
 from kvlib.serve_line import serve_line, with_flags
 from kvlib.tables import Html
-from kvlib.take_along import MARK, figures, holds, save, saved_fields, ticket, to_csv
+from kvlib.take_along import MARK, figures, holds, save, saved_fields, ticket, to_csv, weights_words
 from kvlib.units import GiB
 from kvlib.vllm_log import read_log
 
@@ -65,9 +65,9 @@ class SizeYourOwn(Panel):
         TextBox("config", "Qwen3-30B-A3B", top=True, label="1 · Model", suggestions=catalog.models(), instead="give its path",
                 help="A name of the catalogue (type to search), a path to a config.json or checkpoint folder, the JSON itself, "
                      "or a set-up saved here. Files can be dropped."),
-        TextBox("command", "vllm serve Qwen/Qwen3-30B-A3B --max-model-len 32768", lines=2, top=True, label="2 · Command",
+        TextBox("command", "vllm serve Qwen/Qwen3-30B-A3B --max-model-len 32768", lines=3, top=True, label="2 · Command",
                 help="A vllm serve line, Docker or Kubernetes arguments, or a log's non-default args. The controls rewrite it."),
-        TextBox("log", "", lines=2, top=True, label="3 · Start-up log, if there is one", placeholder="paste it, or drop the file",
+        TextBox("log", "", lines=3, top=True, label="3 · Start-up log, if there is one", placeholder="paste it, or drop the file",
                 help="What it measured takes the place of what is assumed."),
         Choice("gpu", list(catalog.gpus()), "RTX 4090", label="GPU", help="With the memory its driver reports."),
         PowerOfTwo("max_model_len", 32_768, min=1_024, max=131_072, label="Longest request", unit="tokens", flag="--max-model-len",
@@ -130,6 +130,8 @@ class SizeYourOwn(Panel):
         except SizingError:
             return self._flags_of(s, s.command)
         engine, other = read_command(s.command) if s.command.strip() else (Engine(), None)
+        if other and (other.model or "").rsplit("/", 1)[-1].lower().startswith(name.lower()):   # -Instruct, -it, …: theirs is kept
+            return self._flags_of(s, s.command)
         hub = catalog.model_config(name)["_source"]["hf_id"]
         command = serve_line(engine, other._replace(model=hub) if other else None, hub)
         return {"command": command} | self._flags_of(s, command)
@@ -176,7 +178,7 @@ class SizeYourOwn(Panel):
         shown = [tables.foretold_table(found), tables.terms_table(found),
                  tables.needs_table(found, need, s.requests, min(s.tokens, found.high.max_model_len)),
                  tables.flags_table(found), tables.compare_table(self._kept_setups())]
-        actions = [Action(f"{number}", each.name, html("{}; gives up {}", each.gain, each.gives_up))
+        actions = [Action(f"{number}", each.name, html("{}{}; gives up {}", each.gain, _holds_too(each.fit, s), each.gives_up))
                    for number, each in enumerate(chips[:CHIPS])]
         kept = len(self._kept_setups())
         if kept < pictures.COMPARED:
@@ -184,7 +186,7 @@ class SizeYourOwn(Panel):
         if kept:
             actions.append(Action("forget", "Forget those kept"))
         return View(
-            answer=_answer(found, s.tokens), rows={"bar": bar_rows(bar, limit)} | rows, chart=[bar_spec(limit), second],
+            answer=_answer(found, s.requests, s.tokens), rows={"bar": bar_rows(bar, limit)} | rows, chart=[bar_spec(limit), second],
             table=[each for each in shown if each is not None], note=_notes(found), actions=tuple(actions), takeaways=TAKEAWAYS,
             description=["Memory of one GPU: " + ", ".join(f"{part[0]} {part[3]}" for part in bar if part[0]) + ".",
                          _words_of(s.show, rows)])
@@ -317,15 +319,32 @@ def at_most(found: Fit) -> float:
     return max(at(found.memory.total_bytes, "high"), min(taken, 320 * GiB)) / GiB
 
 
-def _answer(found: Fit, tokens: int) -> Html:
+def _holds_too(after: Fit, s) -> str:
+    """A word where a change holds the load asked for."""
+    held = s.tokens <= after.high.max_model_len and after.requests_of(s.tokens)[0] >= s.requests
+    return f", and your {s.requests:,} × {s.tokens:,}" if held else ""
+
+
+def _load(found: Fit, requests: int, tokens: int) -> str:
+    """Whether the load asked for is held."""
+    if tokens > found.high.max_model_len:
+        return f"Requests of {tokens:,} tokens are not let in."
+    least, most = found.requests_of(tokens)
+    does = "is held" if least >= requests else "may be held" if most >= requests else "is not held"
+    return f"Your load, {requests:,} × {tokens:,}, {does}."
+
+
+def _answer(found: Fit, requests: int, tokens: int) -> Html:
     verdict = found.verdict
     cards = found.engine.tensor_parallel_size * found.engine.pipeline_parallel_size
     card = found.typical.plan.setup.gpu.name
     words = {"passes": "Passes vLLM's memory checks", "close": "Too close to call", "refused": "Refused"}[verdict.word]
-    said = html("{}: {} on {} {}{}.", strong(words), found.model.name, "one" if cards == 1 else f"{cards} ×", card,
+    said = html("{}: {}{} on {} {}{}.", strong(words), found.model.name, weights_words(found), "one" if cards == 1 else f"{cards} ×", card,
                 f"; {verdict.reason}" if verdict.reason else "")
     if verdict.word != "refused":
-        said = html("{} {}", said, _bold(holds(found, tokens)))
+        said = html("{} {} {}", said, _bold(holds(found, tokens)), _load(found, requests, tokens))
+    for caution in found.cautions:
+        said = html("{} {}.", said, strong(caution[:1].upper() + caution[1:]))
     for what in dict.fromkeys(found.other.takes_memory.values()):
         said = html("{} {} take memory that is not counted.", said, what[:1].upper() + what[1:])
     return said
@@ -338,7 +357,7 @@ def _bold(text: str) -> Html:
 
 
 def _notes(found: Fit) -> str:
-    said = [f"{note[:1].upper()}{note[1:]}." for note in dict.fromkeys((*found.notes, *found.typical.notes))]
+    said = [f"{note}." for note in dict.fromkeys((*found.notes, *found.typical.notes))]
     return " ".join([*([found.settles] if found.settles else []), *said[:4], NOT_CHECKED])
 
 
