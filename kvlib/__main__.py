@@ -148,6 +148,8 @@ def _read(name: str) -> str:
     if name == "-":
         return sys.stdin.read()
     try:
+        if Path(name).exists() and not (Path(name).is_file() or Path(name).is_fifo()):
+            raise SizingError(f"{name} is not a file; give a start-up log, or - for standard input")
         return Path(name).read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         raise SizingError(f"{name} cannot be read: {problem.strerror or problem}") from None

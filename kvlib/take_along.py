@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -107,21 +108,31 @@ def foretold(found: Fit) -> tuple[Row, ...]:
 
 def ticket(found: Fit, tokens: int | None = None) -> str:
     """The answer for a ticket, in Markdown: verdict, command, version, memory by terms, lines to expect."""
-    lines = [f"**{headline(found)}**", "", holds(found, tokens), "", "```sh", found.serve, "```", "",
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", found.serve)), default=0))
+    lines = [f"**{_plain(headline(found))}**", "", holds(found, tokens), "", f"{fence}sh", found.serve, fence, "",
              f"vLLM {found.engine.version}, rules of kvlib. Memory on each GPU:", "",
              "| part | GiB | known |", "|---|---:|---|"]
     for name, term in found.terms.items():
         ends = [at(term.value, side) for side in ("low", "high")]
         label = {"total_bytes": "GPU memory", "available": "available for the cache", "free_bytes": "free at start"}.get(name)
         lines.append(f"| {label or NAMES[name]} | {gib_span(*ends, 2)} | {term.kind} |")
-    lines += ["", "Expect in the log:", "", *(f"- {line}" for line in lines_to_expect(found)), ""]
+    lines += ["", "Expect in the log:", "", *(f"- {_plain(line)}" for line in lines_to_expect(found)), ""]
     first = next(iter(improvements(found)), None)
     if first is not None and found.verdict.word != "passes":
         lines += [f"First remedy: {first.name} ({first.gain}); it gives up {first.gives_up}.", ""]
     for flag, what in found.other.takes_memory.items():
-        lines.append(f"- `--{flag.replace('_', '-')}` takes memory that is not counted: {what}.")
-    lines += [f"- {note[:1].upper()}{note[1:]}." for note in (*found.notes, *found.typical.notes)]
+        lines.append(f"- `--{_one_line(flag.replace('_', '-').replace('`', ''))}` takes memory that is not counted: {what}.")
+    lines += [f"- {_plain(note[:1].upper() + note[1:])}." for note in (*found.notes, *found.typical.notes)]
     return "\n".join([*(line for line in lines), *([f"- {found.settles}"] if found.settles else []), f"- {NOT_CHECKED}", ""])
+
+
+def _plain(text: str) -> str:
+    """Words of others in Markdown, on one line and without a meaning of their own there."""
+    return re.sub(r"([\\`*\[\]<>|~])", r"\\\1", _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def to_csv(rows: Iterable[Mapping]) -> str:
@@ -134,8 +145,13 @@ def to_csv(rows: Iterable[Mapping]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: _no_formula(value) for key, value in row.items()} for row in rows)
     return out.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    """Text that a spreadsheet would run as a formula, as text."""
+    return "'" + value if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
 
 
 def figures(found: Fit, name: str = "") -> dict:
@@ -174,8 +190,13 @@ def saved_fields(text: str) -> dict:
         raise ConfigError(f"this is no saved set-up: the key {MARK} with the value 1 is missing", field=MARK)
     unknown = sorted(set(asked) - {*_PLAIN, "config", "log"})
     if unknown:
-        raise ConfigError(f"the saved set-up holds {', '.join(unknown)[:80]}, which this version does not know", field=unknown[0])
-    return asked
+        raise ConfigError(f"the saved set-up holds {_one_line(', '.join(unknown))[:80]}, which this version does not know",
+                          field=unknown[0])
+    for name in ("command", "log", "gpu", "vllm_version", "quantization"):
+        if not isinstance(asked.get(name), (str, type(None))):
+            raise ConfigError(f"the saved set-up holds {name} {_one_line(repr(asked[name]))[:40]}; it must be text", field=name,
+                              found=asked[name], expected="text")
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def reopen(text: str) -> Fit:

@@ -301,6 +301,30 @@ def test_csv_reads_back():
     assert [row["model"] for row in csv.DictReader(io.StringIO(to_csv(rows)))] == ["Qwen3-8B", "Qwen3.8-27B"]
 
 
+EVIL = '<script>alert(1)</script>|`x`*b*[l](javascript:1)"'
+
+
+def test_a_name_of_others_means_nothing_in_a_ticket():
+    config = {k: v for k, v in catalog.model_config("Llama-3.1-8B").items() if k != "_source"} | {"_name_or_path": EVIL}
+    text = ticket(fit(config, "vllm serve x --max-model-len 8192 --chat-template 'a\n```\nb|c'", gpu="L40S"))
+    first = text.splitlines()[0]
+    assert not re.search(r"(?<!\\)[<|`\[]", first) and "script" in first
+    assert text.count("\n````") == 2 and "\n```\nb|c'" in text     # a longer fence than the one inside
+
+
+@pytest.mark.parametrize("name", ["=1+1", "@SUM(1)", "-2+3", "+1", '=cmd|"/c calc"!A1'])
+def test_a_name_is_no_formula_in_a_spreadsheet(name):
+    row = next(csv.DictReader(io.StringIO(to_csv([{"name": name, "less": -3}]))))
+    assert row == {"name": "'" + name, "less": "-3"}
+
+
+@pytest.mark.parametrize("name, value", [("command", 5), ("command", ["a"]), ("log", 5), ("gpu", {"a": 1}), ("quantization", []),
+                                         ("vllm_version", 28)])
+def test_a_saved_set_up_with_another_kind_of_value(name, value):
+    with pytest.raises(kvlib.ConfigError, match=f"{name} .*must be text"):
+        reopen(json.dumps({"kvlib_fit": 1, "config": "Qwen3-8B", name: value}))
+
+
 # -- the command line -----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("arguments, status", [
@@ -321,6 +345,12 @@ def test_the_command_line_says_what_the_package_says(capsys):
     assert json.loads(capsys.readouterr().out) == figures(fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090"))
     main(["size", "Qwen3-8B", "--gpu", "RTX 4090", "--save", "--", "--max-model-len", "32768"])
     assert reopen(capsys.readouterr().out).verdict.word == "close"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs devices")
+def test_a_device_is_not_read_as_a_log(capsys):
+    assert main(["log", "/dev/zero"]) == 2 == main(["size", "Qwen3-8B", "--log", "/dev/zero"])
+    assert "is not a file" in capsys.readouterr().err
 
 
 # -- the Hub, only when asked ------------------------------------------------------------------------------
