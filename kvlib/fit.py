@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import catalog
-from .capacity import Sizing, size_plan
+from .capacity import Refusal, Sizing, size_plan
 from .command import Other, engine_from_flags, read_command
 from .config import load_model
 from .engine import Engine
 from .errors import ConfigError, EngineError, SizingError
-from .memory import TERMS, Band, MemoryBudget, at, requested_bytes
+from .fields import text_part
+from .memory import TERMS, Band, MemoryBudget, at, graph_bytes, requested_bytes
 from .model import Model
 from .pool import Plan, plan
 from .ranges import exact_span, gib_span, span
@@ -37,8 +39,11 @@ NAMES = {"weights_bytes": "weights", "peak_activation_bytes": "activations", "no
          "cuda_graph_bytes": "CUDA graphs", "reserve": "all but weights and cache"}
 NOT_CHECKED = "Not checked: kernels, the capture of CUDA graphs, a vision encoder, and what other processes take later."
 #: Flags that move what a launch takes besides the cache: a log's measured reserve holds only while they stay.
-MOVES_RESERVE = ("tensor_parallel_size", "pipeline_parallel_size", "max_num_batched_tokens", "max_num_seqs", "enforce_eager",
-                 "dtype", "num_speculative_tokens", "device", "gpu")
+MOVES_RESERVE = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
+                 "max_num_batched_tokens", "max_num_seqs", "enforce_eager", "dtype", "num_speculative_tokens", "speculative_method",
+                 "attention_backend", "device", "gpu")
+#: What makes the printed memory and figures those of the very same pool.
+SAME_POOL = ("cache_dtype", "max_model_len", "gpu_memory_utilization", "tokens_in_flight", "backend_name")
 
 
 class Term(NamedTuple):
@@ -105,6 +110,7 @@ class Fit:
     folder: Path | None = None
     notes: tuple[str, ...] = ()
     base: Engine | None = None   # the engine of the question itself, whose log and typed memory these are
+    logged: bool = False         # the log is of a launch with these very flags: its figures may stand beside foretold ones
     asked: Mapping = field(default_factory=dict, repr=False)   # the arguments of fit()
 
     @property
@@ -142,11 +148,14 @@ class Fit:
                     quantization=quantization or self.quantization, base=self.base, asked=self.asked)
 
     def before_the_log(self) -> Fit | None:
-        """What was to be expected before the log was read; None without a log."""
+        """What was to be expected before the log was read; None without a log, and where nothing was (a CPU's cache)."""
         if self.launch is None:
             return None
-        return _fit(self.model, self.engine, self.other, launch=None, typed=self.typed, quantization=self.quantization,
-                    folder=self.folder, base=self.base, asked=self.asked)
+        try:
+            return _fit(self.model, self.engine, self.other, launch=None, typed=self.typed, quantization=self.quantization,
+                        folder=self.folder, base=self.base, asked=self.asked)
+        except SizingError:
+            return None
 
     @property
     def serve(self) -> str:
@@ -202,14 +211,16 @@ def fit(config: Any = None, command: str = "", *, log: str = "", gpu: Any = None
     ------
     ConfigError, EngineError, SizingError : one sentence on what cannot be read.
     """
-    launch = read_log(log).last if log.strip() else None
+    launch = _launch_of(log) if log.strip() else None
     engine, other = read_command(command) if command.strip() else _from_log(launch)
     source = config if config not in (None, "") else other.model or (launch.model if launch else None)
     if source is None:
         raise ConfigError("no model is given: name one of the catalogue, give its config.json, or a command that names it",
                           field="config")
     model = load_model(_known(source) if config in (None, "") else source)
-    quantization = quantization or _quantized_on_load(other.given.get("quantization"))
+    if quantization is None and (asked_for := other.given.get("quantization")) is not None:
+        quantization, doubt = _quantized_on_load(model, str(asked_for))
+        other = other._replace(notes=(*other.notes, *doubt))
     version = vllm_version or (launch.vllm_version if launch and not _unreadable(launch.vllm_version) else None)
     engine = engine.replace(**({"gpu": gpu} if gpu else {}), **({"vllm_version": version} if version else {}))
     try:
@@ -237,10 +248,23 @@ def _from_log(launch: Launch | None) -> tuple[Engine, Other]:
     return engine_from_flags(launch.flags, launch.model) if launch and launch.flags else (Engine(), Other(None, {}, {}))
 
 
-def _quantized_on_load(flag: Any) -> str | None:
-    """The storage that ``--quantization`` asks for, where that says more than the config does."""
-    name = str(flag or "").lower().removesuffix("_marlin")
-    return name if name in QUANTIZATIONS else None
+@lru_cache(maxsize=4)
+def _launch_of(log: str) -> Launch:
+    """The last launch of a log; a long one is not read again for each step of a slider."""
+    return read_log(log).last
+
+
+def _quantized_on_load(model: Model, flag: str) -> tuple[str | None, list[str]]:
+    """The storage that ``--quantization`` asks for, where the config names none of its own; and a note where it is not known."""
+    try:
+        if quantization_of(model) is not None:
+            return None, []
+    except ConfigError:     # the config names one that is not known, and says so where the weights are counted
+        return None, []
+    name = flag.lower().removesuffix("_marlin")
+    if name in QUANTIZATIONS:
+        return name, []
+    return None, [f"--quantization {flag:.40} is not known here: the weights are counted as the config says"]
 
 
 def _known(name: str) -> str:
@@ -275,8 +299,10 @@ def _folder_of(config: Any) -> Path | None:
 def _fit(model: Model, engine: Engine, other: Other, *, launch, typed: Typed, quantization, folder, base, asked) -> Fit:
     notes: list[str] = list(other.notes)
     typed = _still_typed(model, typed, engine, base, quantization)
-    own = _own_engine(launch, engine, base, notes)
+    own = _own_engine(launch, model, engine, other, quantization, typed, base, notes)
     made = plan(model, engine)
+    if engine.data_parallel_size > 1:
+        notes.append(f"the figures are of one of {engine.data_parallel_size:,} data-parallel engines, and of its GPUs")
     terms = _terms(made, launch if own is not None else None, own, typed, quantization, folder, notes)
     memory = MemoryBudget(*(terms[name].value for name in ("total_bytes", *TERMS)),
                           free_bytes=terms["free_bytes"].value if "free_bytes" in terms else None)
@@ -284,10 +310,39 @@ def _fit(model: Model, engine: Engine, other: Other, *, launch, typed: Typed, qu
         known = terms["available"].value
         ends = [at(known, side) for side in ("low", "typical", "high")]
         sizes = [size_plan(made, available_bytes=end) for end in ends]
+        if terms["available"].kind == "typed":
+            sizes = _with_weights(sizes, memory, notes)
     else:
         sizes = [size_plan(made, memory=memory.pick(side)) for side in ("least", "typical", "most")]
     return Fit(model, engine, other, terms, memory, *sizes, launch=launch, typed=typed, quantization=quantization,
-               folder=folder, notes=tuple(notes), base=base, asked=asked)
+               folder=folder, notes=tuple(notes), base=base, asked=asked, logged=own is not None and _same_pool(made, own))
+
+
+def _with_weights(sizes: list[Sizing], memory: MemoryBudget, notes: list[str]) -> list[Sizing]:
+    """A cache of a fixed size does not make room for weights that are larger than the GPU."""
+    found = []
+    for sizing, side in zip(sizes, ("least", "typical", "most")):
+        picked = memory.pick(side)
+        if picked.weights_bytes > picked.total_bytes:
+            refusal = Refusal(gib_text(picked.weights_bytes), gib_text(picked.total_bytes), message="the weights alone are larger than the GPU")
+            sizing = replace(sizing, outcome="weights_do_not_fit", refusal=refusal, memory=picked)
+        found.append(sizing)
+    together = at(memory.weights_bytes, "low") + max(stage.available_bytes for stage in sizes[0].stages)
+    if found[2].fits and together > at(memory.total_bytes, "high"):
+        notes.append(f"weights and this cache, {gib_text(together)} GiB, are more than the GPU's {gib_text(at(memory.total_bytes, 'high'))}: "
+                     "no check of vLLM's sees it, and the launch runs out of memory")
+    return found
+
+
+def _same_pool(made: Plan, own: Engine) -> bool:
+    """Was the log's launch one with the same pool, so that what it printed is what was to be foretold?"""
+    try:
+        setup = resolve(made.model, own)
+    except SizingError:
+        return False
+    flags = ("kv_cache_memory_bytes", "num_gpu_blocks_override", "block_size", "enable_prefix_caching")
+    return all(getattr(setup, name) == getattr(made.setup, name) for name in SAME_POOL) and all(
+        getattr(own, name) == getattr(made.engine, name) for name in flags)
 
 
 def _still_typed(model: Model, typed: Typed, engine: Engine, base: Engine, quantization: str | None) -> Typed:
@@ -303,29 +358,63 @@ def _still_typed(model: Model, typed: Typed, engine: Engine, base: Engine, quant
     return Typed(total_gib=typed.total_gib, free_gib=typed.free_gib, weights_gib=weights)
 
 
-def _own_engine(launch: Launch | None, engine: Engine, base: Engine, notes: list[str]) -> Engine | None:
+def _own_engine(launch: Launch | None, model: Model, engine: Engine, other: Other, quantization: str | None, typed: Typed,
+                base: Engine, notes: list[str]) -> Engine | None:
     """The engine the log was made with, where its measured terms hold for ``engine`` too; else None, with a note."""
     if launch is None:
         return None
+    moved = []
+    version = None if _unreadable(launch.vllm_version) else launch.vllm_version
     if launch.flags:
-        own = engine_from_flags(launch.flags, launch.model)[0].replace(gpu=base.gpu)
+        own, rest = engine_from_flags(launch.flags, launch.model)
+        own = own.replace(gpu=base.gpu, vllm_version=version or base.vllm_version, draft_model=base.draft_model)
+        asked = _quantized_on_load(model, str(rest.given["quantization"]))[0] if rest.given.get("quantization") else None
+        moved += ["quantization"] if asked != quantization else []
+        moved += sorted(f"{name}" for name in set(rest.takes_memory) ^ set(other.takes_memory))
     else:
         notes.append("the log names no flags: its figures are taken as this command's own")
-        own = base
-    moved = [name for name in MOVES_RESERVE if getattr(own, name) != getattr(engine, name)]
-    if launch.vllm_version and launch.vllm_version.split(".")[:2] != engine.vllm_version.split(".")[:2]:
+        own = base.replace(vllm_version=version or base.vllm_version)
+        moved += ["quantization"] if quantization not in (None, "none") else []
+    moved = [*_another_model(launch, model, notes), *(name for name in MOVES_RESERVE if getattr(own, name) != getattr(engine, name)), *moved]
+    if version and parse_version(version).number[:2] != engine.version.number[:2]:
         moved.append("vllm_version")
+    if "gpu" not in moved and _another_card(launch, resolve(model, engine).gpu, typed):
+        moved.append("gpu")
     if moved:
         notes.append(f"the log was of another {' and '.join(moved)}: what it measured is not used, its bands are")
         return None
     return own
 
 
+def _another_model(launch: Launch, model: Model, notes: list[str]) -> list[str]:
+    """["model"] where the log names a model of the catalogue that is not built like this one."""
+    if not launch.model or _same_model(model, launch.model):
+        return []
+    try:
+        named = load_model(_known(catalog.model_name(launch.model)))
+    except SizingError:
+        notes.append(f"the log is of {launch.model}: its figures are taken as those of {model.name}")
+        return []
+    alike = (named.layers, named.hidden_size, named.vocab_size) == (model.layers, model.hidden_size, model.vocab_size)
+    return [] if alike else ["model"]
+
+
+def _another_card(launch: Launch, card, typed: Typed) -> bool:
+    """Does the log print more memory than this card has, or a total that is not its own?"""
+    if card is None or typed.total_gib is not None:
+        return False
+    total = _largest(launch.total_gib)
+    if total is not None and abs(gib(total.value) / card.total_bytes - 1) > 0.03:
+        return True
+    most = max((each.low for name in ("available_kv_cache_gib", "weights_gib", "requested_gib") for each in getattr(launch, name)), default=0)
+    return gib(most) > card.total_bytes
+
+
 def _terms(made: Plan, launch, own, typed: Typed, quantization, folder, notes) -> dict[str, Term]:
     model, engine, setup = made.model, made.engine, made.setup
     terms = {"total_bytes": _total(setup.gpu, launch, typed)}
     terms["weights_bytes"] = _weights(model, engine, launch, typed, quantization, folder, notes)
-    available = _printed_available(launch, engine, notes)
+    available = _printed_available(launch, made, own, notes)
     typed_available = typed.bytes("available_gib")
     if engine.kv_cache_memory_bytes is not None:
         terms["available"] = Term(engine.kv_cache_memory_bytes, "typed", "the flag --kv-cache-memory-bytes")
@@ -333,8 +422,14 @@ def _terms(made: Plan, launch, own, typed: Typed, quantization, folder, notes) -
         terms["available"] = Term(typed_available, "typed", "typed")
     elif available is not None and _share(model, own) == setup.gpu_memory_utilization:
         terms["available"] = Term(available, "measured", "the log's line \"Available KV cache memory\", with its rounding")
+    if engine.device == "cpu" and "available" not in terms and engine.num_gpu_blocks_override is None:
+        raise EngineError("on a CPU the cache has what VLLM_CPU_KVCACHE_SPACE says, not a share of a card; give --kv-cache-memory-bytes, "
+                          "such as 4G", flag="kv_cache_memory_bytes")
     bands = bands_of(model, engine)
-    lump = _lump(model, terms, available, own) if available is not None else None
+    lump = None
+    if available is not None and "available" not in terms:
+        terms["weights_bytes"] = terms["weights_bytes"]._replace(value=at(terms["weights_bytes"].value, "typical"))
+        lump = _lump(model, terms, available, own)
     for name in RESERVE:
         given = typed.bytes(name.removesuffix("_bytes") + "_gib")
         printed = _largest(getattr(launch, name.removesuffix("_bytes") + "_gib", None)) if launch else None
@@ -350,6 +445,8 @@ def _terms(made: Plan, launch, own, typed: Typed, quantization, folder, notes) -
     free = typed.bytes("free_gib")
     if free is not None:
         terms["free_bytes"] = Term(free, "typed", "typed")
+    elif launch is not None and launch.refusal is not None and launch.refusal.kind == "free_memory" and launch.free_gib:
+        terms["free_bytes"] = Term(_band(min(launch.free_gib), "the log"), "measured", "printed in the log")
     return terms
 
 
@@ -373,9 +470,10 @@ def _weights(model, engine, launch, typed: Typed, quantization, folder, notes) -
         return Term(given, "typed", "typed, on each GPU")
     if printed is not None and quantization is None:
         return Term(_band(printed, "the log"), "measured", "the log's line \"Model loading took\"")
-    if folder is not None and quantization is None and (files := checkpoint_bytes(folder)) is not None:
+    if folder is not None and quantization is None and _loads_as_stored(model, engine) and (files := checkpoint_bytes(folder)) is not None:
         return Term(-(-files.bytes // shards), "measured", files.source + (f" ÷ {shards} GPUs" if shards > 1 else ""))
-    seen = _seen(model, quantization, shards)
+    narrow = engine.dtype != "float32" and engine.speculative_method != "mtp"     # as those who reported had it
+    seen = _seen(model, quantization, shards) if narrow and engine.pipeline_parallel_size == 1 else None
     if seen is not None:
         return Term(seen.bytes, "measured", "a launch printed it: " + seen.source)
     computed = weights_per_gpu(model, dtype=engine.dtype if engine.dtype in ("auto", "float32") else "auto",
@@ -385,6 +483,12 @@ def _weights(model, engine, launch, typed: Typed, quantization, folder, notes) -
     notes.extend(computed.notes)
     band = loaded_band(model, computed, quantization)
     return Term(band, "computed", band.source)
+
+
+def _loads_as_stored(model: Model, engine: Engine) -> bool:
+    """False where a checkpoint of 32 bits is loaded in 16, or the other way about."""
+    wide = {str(part.get(key)).removeprefix("torch.") for part in (model.config, text_part(model.config)[0]) for key in ("torch_dtype", "dtype")}
+    return ("float32" in wide) == (engine.dtype == "float32")
 
 
 @lru_cache(maxsize=1024)
@@ -403,16 +507,23 @@ def _share(model: Model, engine: Engine) -> float:
     return resolve(model, engine.replace(gpu=None)).gpu_memory_utilization if engine else 0.0
 
 
-def _printed_available(launch: Launch | None, engine: Engine, notes: list[str]) -> int | Band | None:
-    """The available memory a launch printed, of the worker with the least; None where it printed none."""
-    if launch is None:
+def _printed_available(launch: Launch | None, made: Plan, own: Engine | None, notes: list[str]) -> int | Band | None:
+    """The available memory a launch printed, of the worker with the least; None where it printed none.
+
+    A refusal for the length prints it too; since 0.29 the null block is off that figure, and is put back.
+    """
+    if launch is None or own is None or own.kv_cache_memory_bytes is not None and made.engine.kv_cache_memory_bytes is None:
         return None
     printed = min(launch.available_kv_cache_gib, key=lambda each: each.value, default=None)
-    if printed is None and launch.refusal is not None:
-        printed = launch.refusal.available_gib
     if printed is None:
-        return None
-    if engine.pipeline_parallel_size > 1 and len({each.value for each in launch.available_kv_cache_gib}) > 1:
+        refusal = launch.refusal
+        if refusal is None or refusal.kind != "max_model_len" or refusal.available_gib is None:
+            return None
+        of_log = plan(made.model, own)
+        held = of_log.held_back_blocks * max(of_log.stage_bytes_per_block)
+        ends = (gib(getattr(refusal.available_gib, end)) + held for end in ("low", "value", "high"))
+        return _point(Band(*ends, "the log"))
+    if made.engine.pipeline_parallel_size > 1 and len({each.value for each in launch.available_kv_cache_gib}) > 1:
         notes.append("the log's workers had different memory: the least is taken for every stage")
     return _band(printed, "the log")
 
@@ -452,17 +563,26 @@ def judge(low: Sizing, typical: Sizing, high: Sizing, assumed: tuple[str, ...] =
         return Verdict("close", "too close to call", "within the rounding of the printed memory it passes or fails")
     band = [sum(at(getattr(each.memory, name), "typical") for name in parts) for each in (high, low)]
     limit = sum(at(getattr(typical.memory, name), "typical") for name in parts) + spare_bytes(typical)
-    together = f"{_and([NAMES[name] for name in parts])} take at most {gib_text(limit)} GiB" + (" together" if len(parts) > 1 else "")
+    most = math.floor(limit / GiB * 100) / 100     # rounded down: at the figure that stands there it passes
+    together = f"{_and([NAMES[name] for name in parts])} take at most {most} GiB" + (" together" if len(parts) > 1 else "")
     return Verdict("close", "too close to call",
                    f"it passes if {together}; other launches took {gib_span(*band)} GiB", limit)
 
 
 def spare_bytes(sizing: Sizing) -> int:
     """What the assumed terms could still grow by (negative: must shrink by) at the edge of passing."""
-    spare = sizing.headroom_bytes
-    if sizing.model.has_state and not sizing.engine.enforce_eager:
-        spare = min(spare, sizing.available_bytes - sizing.plan.setup.max_num_seqs * sizing.bytes_per_block)
+    made, engine = sizing.plan, sizing.engine
+    blocks = made.blocks_per_request(1) if engine.max_model_len == -1 else sizing.blocks_per_request     # auto-fit asks for one token
+    spare = min(stage.available_bytes - stage.bytes_per_block * (blocks + made.held_back_blocks) for stage in sizing.stages)
+    if made.model.has_state and not engine.enforce_eager and (engine.max_num_seqs is not None or engine.gpu is not None):
+        spare = min(spare, *(stage.available_bytes - made.setup.max_num_seqs * stage.bytes_per_block for stage in sizing.stages))
     return spare
+
+
+def taken_bytes(memory: MemoryBudget, engine: Engine, side: str = "typical") -> int:
+    """All that is taken off the requested memory: weights and reserve, the graphs only where they are subtracted."""
+    picked = memory.pick({"low": "most", "typical": "typical", "high": "least"}[side])
+    return picked.weights_bytes + picked.peak_activation_bytes + picked.non_torch_bytes + graph_bytes(engine, picked)
 
 
 def why_refused(low: Sizing, high: Sizing) -> str:
@@ -477,7 +597,7 @@ def why_refused(low: Sizing, high: Sizing) -> str:
     if high.outcome == "no_cache_memory":
         if memory is None:
             return "nothing is left for the cache"
-        taken = sum(at(getattr(memory, term), "typical") for term in TERMS)
+        taken = taken_bytes(memory, high.engine)
         asked = requested_bytes(at(memory.total_bytes, "typical"), high.plan.setup.gpu_memory_utilization)
         return (f"nothing is left for the cache: weights and reserve take {gib_text(taken)} GiB{best}, "
                 f"{gib_text(asked)} GiB are requested")

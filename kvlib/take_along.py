@@ -85,8 +85,8 @@ class Row(NamedTuple):
 
 
 def foretold(found: Fit) -> tuple[Row, ...]:
-    """Each figure of the log beside the range that was to be expected before it; empty without a log."""
-    before = found.before_the_log()
+    """Each figure of the log beside the range that was to be expected before it; empty without a log of this very set-up."""
+    before = found.before_the_log() if found.logged else None
     if before is None:
         return ()
     rows = []

@@ -30,7 +30,7 @@ FLAGS = ("max_model_len", "tensor_parallel_size", "gpu_memory_utilization", "kv_
 TYPED = ("free_gib", "weights_gib", "peak_activation_gib", "non_torch_gib", "cuda_graph_gib")
 WEIGHTS = {"as the config says": None, "16 bits": "none", "FP8": "fp8", "int8": "int8", "4 bits (AWQ, GPTQ)": "awq",
            "MXFP4": "mxfp4", "NVFP4": "nvfp4"}
-VERSIONS = ("0.33", "0.32", "0.30", "0.28", "0.26", "0.24", "0.22", "0.20", "0.19", "0.18")
+VERSIONS = tuple(f"0.{minor}" for minor in range(33, 17, -1))
 MAP, LENGTHS, COMPARE = "which card?", "requests by length", "set-ups kept"
 TAKEAWAYS = (("command", "Copy the command"), ("ticket", "Copy for the ticket"), ("json", "Save the set-up"),
              ("csv", "Save the figures (CSV)"))
