@@ -14,13 +14,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .budget import Typed
 from .command import engine_from_flags, flag_value, read_command
 from .errors import SizingError
-from .fit import NOT_CHECKED, Fit, Typed, fit
+from .fit import Fit, fit
 from .improve import improvements, needs
 from .ranges import gib_span
 from .serve_line import serve_line
 from .take_along import figures, foretold, headline, holds, lines_to_expect, save, ticket
+from .verdict import NOT_CHECKED
 from .vllm_log import read_log
 from .weights import QUANTIZATIONS
 
@@ -177,6 +179,8 @@ def _read(name: str) -> str:
     if name == "-":
         return sys.stdin.read()
     try:
+        if Path(name).exists() and not (Path(name).is_file() or Path(name).is_fifo()):
+            raise SizingError(f"{name} is not a file; give a start-up log, or - for standard input")
         return Path(name).read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         raise SizingError(f"{name} cannot be read: {problem.strerror or problem}") from None

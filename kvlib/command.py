@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from .command_words import Word, assignments, words
 from .engine import Engine
 from .errors import EngineError
+from .log_flags import literal_args, model_of
 
 MAX_TEXT = 200_000
 
@@ -25,6 +27,15 @@ TAKES_MEMORY = {
     "cudagraph_capture_sizes": "CUDA graphs of other sizes", "cuda_graph_sizes": "CUDA graphs of other sizes",
     "prefill_context_parallel_size": "prefill context parallelism", "enable_sleep_mode": "sleep mode",
 }
+# Flags that may change what is sized here, and are not followed, with what they change.
+NOT_FOLLOWED = {
+    "hf_overrides": "the model's config", "config": "flags, in a file of their own", "rope_scaling": "the longest length",
+    "rope_theta": "the longest length", "disable_sliding_window": "what window layers keep", "attention_config": "the block size",
+    "mamba_block_size": "the block size", "mamba_cache_dtype": "the size of states", "mamba_cache_mode": "the blocks for states",
+    "kv_cache_dtype_skip_layers": "the type of some layers' cache", "no_enable_chunked_prefill": "the tokens of a batch",
+    "performance_mode": "the tokens and requests of a batch", "language_model_only": "the weights"}
+MANY = {"served_model_name", "lora_modules", "prompt_adapters", "cudagraph_capture_sizes", "cuda_graph_sizes", "middleware",
+        "api_key", "logits_processors", "kv_cache_dtype_skip_layers"}   # flags of several words
 _FIELDS = Engine.__dataclass_fields__
 _ALIASES = {
     "tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size",
@@ -32,14 +43,16 @@ _ALIASES = {
     "model_tag": "model", "spec_method": "speculative_method", "speculative_tokens": "num_speculative_tokens"}
 _SWITCHES = {name for name, spec in _FIELDS.items() if spec.type == "bool"}
 _SHORT = {"-tp": "tensor_parallel_size", "-pp": "pipeline_parallel_size", "-dp": "data_parallel_size",
-          "-dcp": "decode_context_parallel_size", "-q": "quantization", "-sc": "speculative_config"}
+          "-dcp": "decode_context_parallel_size", "-q": "quantization", "-sc": "speculative_config", "-cc": "compilation_config"}
+_REAL = {"mamba_cache_dtype", "data_parallel_size_local", "speculative_model"}   # flags of vLLM that resemble an engine's
 
 
 class Other(NamedTuple):
     """Flags that are not part of the engine: no effect on the cache, or memory that is not modelled.
 
     ``model`` is the model named, if any; ``takes_memory`` maps a flag to what it takes memory for; ``given`` holds
-    every flag as it was given, so that :func:`kvlib.serve_line.serve_line` can write the command again.
+    every flag as it was given, so that :func:`kvlib.serve_line.serve_line` can write the command again; ``spelled`` how
+    those that are not the engine's were written, ``environment`` the ``NAME=value`` words before the program.
     """
 
     model: str | None
@@ -47,6 +60,15 @@ class Other(NamedTuple):
     takes_memory: dict
     notes: tuple[str, ...] = ()
     given: Mapping = MappingProxyType({})
+    spelled: Mapping = MappingProxyType({})
+    environment: tuple[str, ...] = ()
+
+
+class Several(tuple):
+    """The words of a flag that has several."""
+
+    def __str__(self):
+        return " ".join(map(str, self))
 
 
 def read_command(text: str) -> tuple[Engine, Other]:
@@ -63,10 +85,16 @@ def read_command(text: str) -> tuple[Engine, Other]:
         raise EngineError("the command is empty; paste a line such as vllm serve Qwen/Qwen3-8B --max-model-len 32768")
     if len(text) > MAX_TEXT:
         raise EngineError(f"the command is {len(text):,} characters long; paste the command alone")
-    model, flags = _parse(_words(text))
+    if (printed := _printed_args(text)) is not None:
+        return engine_from_flags({name: value for name, value in printed.items() if value is not None}, model_of(printed))
+    environment = tuple(assignments(text))
+    model, flags, spelled = _parse(words(text))
     if model is None and not flags:
         raise EngineError(f"no flag found in {_short(text)}; a flag starts with two dashes, as --max-model-len 32768")
-    return engine_from_flags(flags, model)
+    engine, other = engine_from_flags(flags, model)
+    notes = other.notes + tuple(f"{word.partition('=')[0]} is set in the environment and not followed here"
+                                for word in environment if word.startswith("VLLM_"))
+    return engine, other._replace(notes=notes, spelled=MappingProxyType(spelled), environment=environment)
 
 
 def engine_from_flags(flags: Mapping[str, Any], model: str | None = None) -> tuple[Engine, Other]:
@@ -81,79 +109,105 @@ def engine_from_flags(flags: Mapping[str, Any], model: str | None = None) -> tup
         if name == "speculative_config":
             _speculative(value, used, no_effect, notes)
         elif name == "quantization" or name not in _FIELDS:
-            (takes if name in TAKES_MEMORY else no_effect)[name] = value
+            (takes if name.partition(".")[0] in TAKES_MEMORY else no_effect)[name] = value
+            notes += _doubt(name, value)
         else:
             used[name] = flag_value(name, value)
     for name in takes:
-        takes[name] = TAKES_MEMORY[name]
+        takes[name] = TAKES_MEMORY[name.partition(".")[0]]
     if used.get("speculative_method") in ("eagle", "eagle3") and "draft_model" not in used:
         notes.append("the draft model's config is not part of the command: its layer is not counted until it is given")
         used.pop("speculative_method"), used.pop("num_speculative_tokens", None)
     return Engine(**used), Other(model, no_effect, takes, tuple(notes), given)
 
 
-def _words(text: str) -> list[str]:
-    """The words of a shell line, of a JSON list, of a YAML list, or of a Python dict of arguments."""
-    stripped = text.strip()
-    if stripped.startswith("[") and stripped.endswith("]"):
-        try:
-            items = json.loads(stripped)
-        except (ValueError, RecursionError):
-            items = None
-        if isinstance(items, list):
-            return [str(item) for item in items]
-    if re.search(r"^\s*-\s+", stripped, re.M) and not stripped.startswith("--"):
-        items = [re.sub(r"^\s*-\s+", "", line).strip().strip("'\"") for line in stripped.splitlines()
-                 if re.match(r"^\s*-\s+", line)]
-        return [word for item in items for word in _split(item)]
-    stripped = re.sub(r"^non-default args:\s*", "", re.sub(r"^.*?(?=non-default args:)", "", stripped, flags=re.S))
-    if stripped.startswith("{"):
-        from .vllm_log import literal_args
-
-        words = []
-        for key, value in literal_args(stripped).items():
-            words += [f"--{key}", json.dumps(value) if isinstance(value, (dict, list)) else str(value)]
-        return words
-    return _split(re.sub(r"\\\s*\n|`\s*\n|\^\s*\n", " ", stripped))
+def _doubt(name: str, value: Any) -> list[str]:
+    """What a reader should know of a flag that is not followed; nothing for one without effect."""
+    flag, head = "--" + name.replace("_", "-"), name.partition(".")[0]
+    if head in NOT_FOLLOWED:
+        return [f"{flag} may change {NOT_FOLLOWED[head]}, and is not followed here"]
+    if name == "enable_chunked_prefill" and str(value).lower() == "false":
+        return [f"{flag} false may change {NOT_FOLLOWED['no_enable_chunked_prefill']}, and is not followed here"]
+    near = get_close_matches(name.lower(), _FIELDS, 1, 0.87)
+    if near and name not in _REAL:
+        return [f"{flag} is not a flag of vLLM's; is --{near[0].replace('_', '-')} meant?"]
+    return []
 
 
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text, comments=False)
-    except ValueError:
-        raise EngineError(f"a quotation mark is not closed in {_short(text)}") from None
+def _printed_args(text: str) -> dict | None:
+    """The Python dict of a log's ``non-default args``; None where the text is none."""
+    stripped = re.sub(r"^.*?non-default args:\s*", "", text.strip(), flags=re.S)
+    if not stripped.startswith("{"):
+        return None
+    found = literal_args(stripped)
+    for name in MANY & set(found):
+        if isinstance(found[name], (list, tuple)):
+            found[name] = Several(str(item) for item in found[name])
+    return found
 
 
-def _parse(words: list[str]) -> tuple[str | None, dict]:
-    model, flags, index = None, {}, 0
-    if "serve" in words:
-        after = words[words.index("serve") + 1:]
-        model = after[0] if after and not after[0].startswith("-") else None
-        words = after[1:] if model else after
-    while index < len(words):
-        word = words[index]
+def _parse(found: list[str]) -> tuple[str | None, dict, dict]:
+    """The model, the flags by name, and how each was written, from the words of a command."""
+    model, flags, spelled, index = None, {}, {}, 0
+    served = found[:1] == ["serve"]
+    found = [word for word in found[served:] if word != "--"]
+    while index < len(found):
+        word = found[index]
         index += 1
-        if not word.startswith("-") or re.fullmatch(r"-\d[\d.]*", word):
+        if not _is_flag(word):
+            model = word if served and model is None else model
             continue
-        name, _, value = word.partition("=")
-        name = _SHORT.get(name) or name.lstrip("-").replace("-", "_").replace(".", "_")
-        name = _ALIASES.get(name, name)
-        given = bool(_)
-        negative = name.startswith("no_") and name[3:] in _SWITCHES
-        if negative:
-            name, value, given = name[3:], False, True
+        spelling, given, value = word.partition("=")
+        if given:
+            value = word.after("=") if isinstance(word, Word) else value
+        name, value, given = _named(spelling, value, bool(given))
+        following = []
+        while index + len(following) < len(found) and not _is_flag(found[index + len(following)]):
+            following.append(found[index + len(following)])
         if not given:
-            following = words[index] if index < len(words) else None
-            takes = following is not None and (not following.startswith("-") or re.fullmatch(r"-\d[\d.]*", following))
-            if takes and not (name in _SWITCHES and following.lower() not in ("true", "false")):
-                value, index = following, index + 1
-            else:
-                value = True
+            value, used = _value_of(name, following, model is not None or not served)
+            index += used
+        if "." in name and name.startswith("speculative_config."):
+            name, value = "speculative_config", {**flags.pop("speculative_config", {}), name.partition(".")[2]: _json(value)}
         if name in flags and flags[name] != value:
             raise EngineError(f"--{name.replace('_', '-')} is given twice, as {flags[name]} and {value}; keep one",
                               flag=name, found=(flags[name], value))
         flags[name] = value
-    return model, flags
+        if name not in _FIELDS and name != "speculative_config":
+            spelled[name] = spelling
+    return model, flags, spelled
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and not re.match(r"-\d[\d.]*$|-+\s", word) and getattr(word, "raw", "-")[:1] == "-"
+
+
+def _named(spelling: str, value: Any, given: bool) -> tuple[str, Any, bool]:
+    """A flag's name with underscores, its value, and whether it has one already."""
+    head, dot, rest = spelling.partition(".")
+    name = _SHORT.get(head) or head.lstrip("-").replace("-", "_")
+    name = _ALIASES.get(name, name) + dot + rest
+    if name.startswith("no_") and name[3:] in _SWITCHES:
+        return name[3:], False, True
+    return name, value, given
+
+
+def _value_of(name: str, following: list[str], free: bool) -> tuple[Any, int]:
+    """The value of a flag among the words behind it, and how many it takes; ``free``: none of them can be the model."""
+    if name in _SWITCHES or re.match(r"(enable|disable|no|skip|return|trust)_|headless$|O\d$", name):
+        return (following[0], 1) if following and following[0].lower() in ("true", "false") else (True, 0)
+    if not following:
+        return True, 0
+    if len(following) > 1 and name not in _FIELDS and (free or name in MANY):
+        return Several(following), len(following)
+    return following[0], 1
+
+
+def _json(value: Any) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, TypeError, RecursionError):
+        return str(value)
 
 
 def flag_value(name: str, value: Any) -> Any:

@@ -91,8 +91,9 @@ def _from_path(path: Path) -> tuple[Mapping, str]:
     beside = folder / "hf_quant_config.json"
     if "_hf_quant_config" not in config and beside.is_file() and file.name == "config.json":
         try:
-            config = {**config, "_hf_quant_config": json.loads(beside.read_bytes())}
-        except (OSError, ValueError):
+            if beside.stat().st_size <= MAX_FILE_BYTES:
+                config = {**config, "_hf_quant_config": json.loads(beside.read_bytes())}
+        except (OSError, ValueError, RecursionError):
             pass
     if name == config.get("model_type") or name == "the config":
         name = folder.name if file.name == "config.json" else file.stem

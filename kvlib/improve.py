@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
 from . import catalog
+from .budget import RESERVE
 from .capacity import size_plan
 from .errors import SizingError
-from .fit import RESERVE, Fit
-from .memory import TERMS, at
+from .fit import Fit
+from .memory import at, requested_bytes
 from .remedies import changes
-from .units import GiB, cdiv
+from .units import GiB
+from .verdict import taken_bytes
 from .weights import quantization_of
 
 WORDS = ("refused", "close", "passes")
 SPLITS = (1, 2, 4, 8, 16)
+UNFIXED = {"kv_cache_memory_bytes": None, "num_gpu_blocks_override": None}   # a fixed cache says nothing of another card
 #: Cards for the question "which GPU?", from small to large; any name of the catalogue may stand in their place.
 CARDS = ("L4", "RTX 4090", "RTX 5090", "A100 40GB SXM", "L40S", "A100 80GB SXM", "H100 SXM 80GB",
          "RTX PRO 6000 Blackwell 96GB", "GB10 (DGX Spark)", "H200 SXM 141GB", "B200", "MI300X")
@@ -197,35 +201,37 @@ def needs(found: Fit, requests: int, tokens: int, cards: Iterable[str] = CARDS) 
         raise SizingError(f"a request of {tokens:,} tokens is longer than max_model_len, {length:,}")
     made = found.typical.plan
     blocks = max(requests * made.blocks_per_request(tokens), made.blocks_per_request(length)) + made.held_back_blocks
+    if made.model.has_state and not made.engine.enforce_eager and (made.engine.max_num_seqs is not None or made.engine.gpu is not None):
+        blocks = max(blocks, made.setup.max_num_seqs)
     available = blocks * max(made.stage_bytes_per_block)
     share = made.setup.gpu_memory_utilization
-    totals = tuple(_card_for(available + _taken(found, side), share) for side in ("low", "typical", "high"))
+    totals = tuple(_card_for(available + taken_bytes(found.memory, found.engine, side), share) for side in ("low", "typical", "high"))
 
     def holds(after: Fit) -> tuple[bool, bool]:
-        return tuple(each.fits and each.num_gpu_blocks >= requests * each.plan.blocks_per_request(tokens)
+        return tuple(each.fits and each.num_gpu_blocks - each.plan.held_back_blocks >= requests * each.plan.blocks_per_request(tokens)
                      for each in (after.low, after.high))
 
-    loose = {"typed": {"total_gib": None, "free_gib": None, "available_gib": None}}
-    splits = _first(((size, found.changed(tensor_parallel_size=size) if size == found.engine.tensor_parallel_size else
-                      found.changed(tensor_parallel_size=size, typed={"available_gib": None, "weights_gib": None}))
-                     for size in SPLITS if _allowed(found, size)), holds)
-    sized = sorted((card for card in map(catalog.gpu, {found.engine.gpu, *cards} - {None})
-                    if not card.unified or card is found.typical.plan.setup.gpu), key=lambda card: card.total_bytes)
-    return Needs(blocks, available, totals, splits, _first(((card.name, found.changed(gpu=card.name, **loose)) for card in sized), holds))
+    def split(size: int) -> Fit:
+        same = size == found.engine.tensor_parallel_size
+        return found.changed(tensor_parallel_size=size, **({} if same else {"typed": {"available_gib": None}} | UNFIXED))
+
+    def card(name: str) -> Fit:
+        return found.changed(gpu=name, typed={"total_gib": None, "free_gib": None, "available_gib": None}, **UNFIXED)
+
+    own = found.typical.plan.setup.gpu
+    sized = sorted((each for each in map(catalog.gpu, {found.engine.gpu, *cards} - {None}) if not each.unified or each is own),
+                   key=lambda each: each.total_bytes)
+    return Needs(blocks, available, totals, _first(SPLITS, split, holds), _first([each.name for each in sized], card, holds))
 
 
-def _allowed(found: Fit, size: int) -> bool:
-    try:
-        found.changed(tensor_parallel_size=size, typed={"available_gib": None, "weights_gib": None})
-    except SizingError:
-        return False
-    return True
-
-
-def _first(tries, holds):
+def _first(names, change, holds):
+    """The first that surely holds, and the first that perhaps does; what vLLM refuses there is passed over."""
     surely = perhaps = None
-    for name, after in tries:
-        least, most = holds(after)
+    for name in names:
+        try:
+            least, most = holds(change(name))
+        except SizingError:
+            continue
         perhaps = name if perhaps is None and most else perhaps
         if least:
             surely = name
@@ -233,13 +239,12 @@ def _first(tries, holds):
     return surely, perhaps
 
 
-def _taken(found: Fit, side: str) -> int:
-    return sum(at(getattr(found.memory, term), side) for term in TERMS)
-
-
 def _card_for(taken: int, share: float) -> int:
     """The smallest memory, in bytes, of which that share is enough."""
-    return max(cdiv(taken * 1000, round(share * 1000)), 1)
+    total = max(math.floor(taken / share) - 2, 1)
+    while requested_bytes(total, share) < taken:
+        total += 1
+    return total
 
 
 # Which card?

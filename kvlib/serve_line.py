@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from .command import Other, flag_value, read_command
+from .command import MANY, Other, Several, flag_value, read_command
+from .command_words import Word
 from .engine import Engine
 from .errors import EngineError
 
@@ -26,14 +28,15 @@ def serve_line(engine: Engine, other: Other | None = None, model: str | None = N
     """
     given = dict(other.given) if other is not None else {}
     wanted = {name: value for name, value in engine.changed().items() if name not in _NOT_FLAGS}
-    words = ["vllm", "serve"]
+    words = [*(other.environment if other is not None else ()), "vllm", "serve"]
     named = (other.model if other is not None else None) or model
-    words += [shlex.quote(str(named))] if named else []
+    words += [_quoted(named)] if named else []
+    spelled = other.spelled if other is not None else {}
     for name, value in given.items():
         if name not in Engine.__dataclass_fields__ or name in _NOT_FLAGS:
             if name == "speculative_config" and not _same_speculation(engine, value):
                 value = _speculation(engine)
-            words += _written(name, value)
+            words += _written(name, value, spelled.get(name))
         elif flag_value(name, value) == getattr(engine, name):
             words += _written(name, value)
         elif name in wanted:
@@ -58,17 +61,26 @@ def with_flags(text: str, model: str | None = None, **flags: Any) -> str:
     return serve_line(engine.replace(**values), other, model)
 
 
-def _written(name: str, value: Any) -> list[str]:
-    flag = "--" + name.replace("_", "-")
+def _written(name: str, value: Any, spelled: str | None = None) -> list[str]:
+    flag = spelled or "--" + name.replace("_", "-")
     if value is None:
         return []
     if value is True:
         return [flag]
     if value is False:
         return ["--no-" + flag[2:]]
+    if isinstance(value, Several) or name in MANY and isinstance(value, (list, tuple)):
+        return [flag, *map(_quoted, value)]
     if isinstance(value, (Mapping, list, tuple)):
         value = json.dumps(value)
-    return [flag, shlex.quote(str(value))]
+    if str(value)[:1] == "-" and not re.fullmatch(r"-\d[\d.]*", str(value)):
+        return [f"{flag}={_quoted(value)}"]
+    return [flag, _quoted(value)]
+
+
+def _quoted(value: Any) -> str:
+    """A value as a shell takes it: as it was given there, so that variables stay variables, else in quotation marks."""
+    return (getattr(value, "raw", "") if isinstance(value, Word) else "") or shlex.quote(str(value))
 
 
 def _speculation(engine: Engine) -> dict | None:

@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from .budget import Typed
 from .errors import ConfigError
-from .fit import NAMES, NOT_CHECKED, Fit, Typed, fit
+from .fit import Fit, fit
 from .improve import improvements
 from .memory import at
 from .ranges import gib_span
 from .units import GiB, gib_text
+from .verdict import NAMES, NOT_CHECKED
 
 MARK = "kvlib_fit"   # the key by which a saved set-up is known
 _PLAIN = ("command", "gpu", "vllm_version", "quantization", *Typed.__dataclass_fields__)
@@ -25,7 +27,7 @@ def headline(found: Fit) -> str:
 
     >>> headline(fit("Qwen3-8B", "--max-model-len 32768", gpu="L4"))
     'Qwen3-8B on one L4, requests of up to 32,768 tokens: too close to call; it passes if activations, non-torch \
-memory and CUDA graphs take at most 0.5 GiB together (assumed: 0.4 to 3.7 GiB).'
+memory and CUDA graphs take at most 0.49 GiB together (assumed: 0.4 to 3.7 GiB).'
     """
     verdict, cards = found.verdict, found.engine.tensor_parallel_size * found.engine.pipeline_parallel_size
     card = found.typical.plan.setup.gpu.name if found.typical.plan.setup.gpu else "card of 80 GiB"
@@ -101,8 +103,8 @@ class Row(NamedTuple):
 
 
 def foretold(found: Fit) -> tuple[Row, ...]:
-    """Each figure of the log beside the range that was to be expected before it; empty without a log."""
-    before = found.before_the_log()
+    """Each figure of the log beside the range that was to be expected before it; empty without a log of this very set-up."""
+    before = found.before_the_log() if found.logged else None
     if before is None:
         return ()
     rows = []
@@ -124,8 +126,10 @@ def foretold(found: Fit) -> tuple[Row, ...]:
 
 def ticket(found: Fit, tokens: int | None = None) -> str:
     """The answer for a ticket, in Markdown: verdict, command, version, memory by terms, lines to expect."""
-    lines = [f"**{headline(found)}**", "", *([text, ""] if (text := holds(found, tokens)) else []),
-             *(f"**{caution[:1].upper()}{caution[1:]}.**\n" for caution in found.cautions), "```sh", _without_secrets(found.serve), "```", "",
+    command = _without_secrets(found.serve)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
+    lines = [f"**{_plain(headline(found))}**", "", *([text, ""] if (text := holds(found, tokens)) else []),
+             *(f"**{_plain(caution[:1].upper() + caution[1:])}.**\n" for caution in found.cautions), f"{fence}sh", command, fence, "",
              f"vLLM {found.engine.version}, rules of kvlib. Memory on each GPU:", "",
              "| part | GiB | known |", "|---|---:|---|"]
     for name, term in found.terms.items():
@@ -134,14 +138,23 @@ def ticket(found: Fit, tokens: int | None = None) -> str:
     rows = foretold(found)
     lines += ["", "Foretold and printed:", "", *(f"- {row.figure}: foretold {row.low:,.2f} to {row.high:,.2f}, printed {row.printed:,}: "
                                                 f"{'held' if row.verdict == 'inside' else row.verdict}" for row in rows)] if rows else []
-    lines += ["", "Expect in the log:", "", *(f"- {line}" for line in lines_to_expect(found)), ""]
+    lines += ["", "Expect in the log:", "", *(f"- {_plain(line)}" for line in lines_to_expect(found)), ""]
     first = next(iter(improvements(found)), None)
     if first is not None and found.verdict.word != "passes":
         lines += [f"First remedy: {first.name} ({first.gain}); it gives up {first.gives_up}.", ""]
     for flag, what in found.other.takes_memory.items():
-        lines.append(f"- `--{flag.replace('_', '-')}` takes memory that is not counted: {what}.")
-    lines += [f"- {note}." for note in (*found.notes, *found.typical.notes)]
+        lines.append(f"- `--{_one_line(flag.replace('_', '-').replace('`', ''))}` takes memory that is not counted: {what}.")
+    lines += [f"- {_plain(note)}." for note in (*found.notes, *found.typical.notes)]
     return "\n".join([*(line for line in lines), *([f"- {found.settles}"] if found.settles else []), f"- {NOT_CHECKED}", ""])
+
+
+def _plain(text: str) -> str:
+    """Words of others in Markdown, on one line and without a meaning of their own there."""
+    return re.sub(r"([\\`*\[\]<>|~])", r"\\\1", _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def to_csv(rows: Iterable[Mapping]) -> str:
@@ -154,8 +167,13 @@ def to_csv(rows: Iterable[Mapping]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: _no_formula(value) for key, value in row.items()} for row in rows)
     return out.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    """Text that a spreadsheet would run as a formula, as text."""
+    return "'" + value if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
 
 
 def figures(found: Fit, name: str = "") -> dict:
@@ -194,8 +212,13 @@ def saved_fields(text: str) -> dict:
         raise ConfigError(f"this is no saved set-up: the key {MARK} with the value 1 is missing", field=MARK)
     unknown = sorted(set(asked) - {*_PLAIN, "config", "log"})
     if unknown:
-        raise ConfigError(f"the saved set-up holds {', '.join(unknown)[:80]}, which this version does not know", field=unknown[0])
-    return asked
+        raise ConfigError(f"the saved set-up holds {_one_line(', '.join(unknown))[:80]}, which this version does not know",
+                          field=unknown[0])
+    for name in ("command", "log", "gpu", "vllm_version", "quantization"):
+        if not isinstance(asked.get(name), (str, type(None))):
+            raise ConfigError(f"the saved set-up holds {name} {_one_line(repr(asked[name]))[:40]}; it must be text", field=name,
+                              found=asked[name], expected="text")
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def reopen(text: str) -> Fit:

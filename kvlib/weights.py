@@ -21,6 +21,8 @@ from .model import Model
 from .parameters import EXPERTS, Parameters, parameters
 
 MAX_HEADER = 100 << 20
+MAX_BYTES = 1 << 50     # a thousand TiB: no checkpoint
+INDEX = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +80,35 @@ def quantization_of(model: Model) -> Quantization | None:
     if method == "fp8" or algorithm == "fp8":
         return QUANTIZATIONS["fp8 blocks" if declared.get("weight_block_size") else "fp8"]
     if method in ("awq", "gptq"):
-        group = declared.get("group_size") or 128
-        return Quantization(method, declared.get("bits") or 4, group if group > 0 else 0, 20)
+        return Quantization(method, _whole(model, declared, "bits", 4, 2, 16), max(0, _whole(model, declared, "group_size", 128, -1)), 20)
+    if method == "bitsandbytes":
+        return QUANTIZATIONS["int8" if declared.get("load_in_8bit") is True else "bitsandbytes"]
     if method == "mxfp4" or algorithm == "mxfp4":
         return QUANTIZATIONS["mxfp4"]
     if algorithm == "nvfp4":
         return QUANTIZATIONS["nvfp4"]
     if method == "compressed-tensors":
-        for group in (declared.get("config_groups") or {}).values():
+        groups = declared.get("config_groups")
+        for group in groups.values() if isinstance(groups, Mapping) else ():
             weights = group.get("weights") if isinstance(group, Mapping) else None
-            if isinstance(weights, Mapping) and isinstance(weights.get("num_bits"), int):
-                size = weights.get("group_size") or 0
+            if isinstance(weights, Mapping) and weights.get("num_bits") is not None:
+                bits, size = _whole(model, weights, "num_bits", 8, 2, 16), max(0, _whole(model, weights, "group_size", 0, -1))
                 experts = bool(parameters(model).experts) and declared.get("ignore") is not None
-                return Quantization(f"{weights['num_bits']}-bit", weights["num_bits"], max(size, 0), 16 if size else 0,
-                                    "experts" if experts else "matrices")
+                return Quantization(f"{bits}-bit", bits, size, 16 if size else 0, "experts" if experts else "matrices")
     raise ConfigError(f"{model.name}: how its weights are stored ({method} {algorithm}) is not known here; type the "
                       "weights from its \"Model loading took\" line", field="quantization_config", found=method)
+
+
+def _whole(model: Model, place: Mapping, key: str, default: int, low: int, high: int = 1 << 20) -> int:
+    """A whole number of a quantization's config; ConfigError for anything else."""
+    value = place.get(key)
+    value = int(value) if isinstance(value, str) and value.isdigit() and len(value) < 8 else value
+    if value is None or value == 0 and low < 0:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{model.name}: {key} of quantization_config is {value!r:.40}; it must be a whole number from {max(low, 0)} "
+                          f"to {high:,}", field=key, found=value, expected="a whole number")
+    return value
 
 
 @lru_cache(maxsize=4096)
@@ -166,30 +181,53 @@ def _copied(model: Model, tp: int) -> int:
 def checkpoint_bytes(folder: str | os.PathLike) -> Weights | None:
     """The bytes of a checkpoint folder's ``*.safetensors``, from their headers or index; None where there are none.
 
-    This is what stands on disk: MTP layers and a tied head that is stored all the same are in it.
+    Where there is an index, only its files count, as for vLLM: a second copy in ``consolidated.safetensors`` does not, and
+    a download that is not whole is taken by the index's own total. This is what stands on disk: MTP layers and a tied head
+    that is stored all the same are in it.
     """
     folder = Path(folder)
-    files = sorted(folder.glob("*.safetensors"))
-    sizes = [size for file in files if (size := _header_bytes(file)) is not None]
+    index = _index_of(folder / INDEX)
+    named = index.get("weight_map")
+    try:
+        files = {file.name: file for file in folder.glob("*.safetensors")}
+        if isinstance(named, Mapping) and named:
+            files = {name: files.get(name) for name in map(str, named.values())}
+        sizes = [size for file in files.values() if file is not None and (size := _header_bytes(file)) is not None]
+    except OSError:
+        return None
     if sizes and len(sizes) == len(files):
         return Weights(sum(sizes), "measured", f"headers of {len(files)} safetensors files")
-    index = folder / "model.safetensors.index.json"
-    try:
-        total = json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"]
-    except (OSError, ValueError, KeyError, TypeError):
+    metadata = index.get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, Mapping) else None
+    if isinstance(total, bool) or not isinstance(total, (int, float)) or not 1 <= total < MAX_BYTES or total != int(total):
         return None
-    return Weights(int(total), "measured", index.name) if isinstance(total, (int, float)) and 0 < total < 1 << 60 else None
+    return Weights(int(total), "measured", INDEX)
+
+
+def _index_of(file: Path) -> Mapping:
+    """A checkpoint's index; empty where there is none that can be read."""
+    try:
+        if not file.is_file() or file.stat().st_size > MAX_HEADER:
+            return {}
+        index = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return index if isinstance(index, Mapping) else {}
 
 
 def _header_bytes(file: Path) -> int | None:
     """Bytes of the tensors that a safetensors header lists; None where it cannot be read."""
     try:
+        if not file.is_file():      # opening a pipe would wait for ever
+            return None
         with open(file, "rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            if not 2 <= length <= MAX_HEADER:
+            if not 2 <= length <= min(MAX_HEADER, file.stat().st_size):
                 return None
             header = json.loads(stream.read(length))
         ends = [entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"]
-        return sum(end - start for start, end in ends)
+        sizes = [end - start for start, end in ends]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+    whole = all(isinstance(size, int) and 0 <= size < MAX_BYTES for size in sizes)
+    return sum(sizes) if whole and 0 < sum(sizes) < MAX_BYTES else None

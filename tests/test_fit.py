@@ -6,6 +6,7 @@ import os
 import random
 import re
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -14,7 +15,8 @@ import kvlib
 from kvlib import catalog
 from kvlib.__main__ import main
 from kvlib.command import read_command
-from kvlib.fit import RESERVE, fit
+from kvlib.budget import RESERVE
+from kvlib.fit import fit
 from kvlib.hub import download_config
 from kvlib.improve import CARDS, card_map, improvements, needs
 from kvlib.memory import Band, at
@@ -180,9 +182,9 @@ def test_the_smallest_share_that_passes_is_offered():
 
 def test_a_log_of_another_model_or_card_is_not_used():
     other = fit("Qwen3-30B-A3B", "", gpu="RTX 4090", log=TOO_LONG)
-    assert other.verdict.word == "refused" and "the log is of meta-llama/Llama-3.1-8B" in other.cautions[0]
+    assert other.verdict.word == "refused" and "the log of meta-llama/Llama-3.1-8B is of another model" in other.cautions[0]
     small = fit("Qwen3-8B", "", gpu="RTX 4090", log="Available KV cache memory: 93.61 GiB")
-    assert not small.exact and "of another launch" in small.cautions[0]
+    assert not small.exact and "of another gpu" in small.cautions[0]      # more than the card has
 
 
 def test_the_logs_own_flags_stay_where_the_command_line_does_not_name_them(capsys, tmp_path):
@@ -231,6 +233,120 @@ def test_four_bit_weights_do_not_leave_under_a_16_bit_name():
 def test_secrets_stay_out_of_the_ticket():
     text = ticket(fit("Qwen3-8B", "vllm serve Qwen/Qwen3-8B --api-key 'my secret' --hf-token=abc123 --port 1", gpu="H200"))
     assert "my secret" not in text and "abc123" not in text and "--port 1" in text
+# -- a log holds for its own set-up alone ------------------------------------------------------------------
+
+def logged(line="INFO Available KV cache memory: 93.61 GiB", version=None, **flags):
+    said = f"INFO vLLM API server version {version}\n" if version else ""
+    return f"{said}INFO non-default args: {({'model': 'Qwen/Qwen3-8B'} | flags)!r}\n{line}"
+
+
+@pytest.mark.parametrize("kwargs, said", [
+    (dict(config="Llama-3.1-8B"), "another model"), (dict(command="--quantization fp8"), "another quantization"),
+    (dict(quantization="fp8"), "another quantization"), (dict(command="--enable-lora"), "another enable_lora"),
+    (dict(gpu="RTX 4090"), "another gpu"),                       # 93.61 GiB on a card of 24
+    (dict(command="-dp 2"), "another data_parallel_size"), (dict(command="--attention-backend FLASHINFER"), "another attention_backend"),
+    (dict(vllm_version="0.28", log=logged(version="0.33.0")), "another vllm_version"), (dict(command="--dtype float32"), "another dtype"),
+    (dict(log=logged().replace("non-default args", "no args"), quantization="fp8"), "another quantization")])
+def test_what_a_log_measured_is_not_taken_for_another_set_up(kwargs, said):
+    found = fit(**dict(config="Qwen3-8B", gpu="GB10", log=logged()) | kwargs)
+    words = said.removeprefix("another ")
+    assert not found.exact and any("is of another" in note and words in note for note in (*found.notes, *found.cautions))
+    assert all(found.terms[name].kind == "assumed" for name in RESERVE) and not foretold(found)
+
+
+def test_a_finetune_s_log_is_taken_and_said_so():
+    found = fit("Qwen3-8B", gpu="GB10", log=logged(model="me/my-finetune"))
+    assert found.exact and any("the log is of me/my-finetune" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("version, share", [("0.19.0", 0.90), ("0.28.0", 0.92)])
+def test_a_log_s_share_is_its_own_version_s(version, share):
+    """Up to 0.19.1 vLLM asks for 0.90 of the card by itself: the printed memory is that launch's, to the last digit."""
+    found = fit("Qwen3-8B", gpu="GB10", log=logged(version=version))
+    assert found.typical.plan.setup.gpu_memory_utilization == share
+    assert found.terms["available"].kind == "measured" and found.low.num_gpu_blocks == int(93.605 * GiB) // 2_359_296
+
+
+REFUSED = ("ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, which is larger "
+           "than the available KV cache memory (6.31 GiB). Based on the available memory, the estimated maximum model length is 51664.")
+
+
+@pytest.mark.parametrize("version, held", [("0.28.0", 0), ("0.33.0", 1)])
+def test_a_refusal_s_figure_gets_its_null_block_back(version, held):
+    """Llama-3.1-8B: 131,072 B a token, 2 MiB a block; since 0.29 the refusal prints the memory without the null block."""
+    found = fit("Llama-3.1-8B", gpu="RTX 4090", log=logged(REFUSED, version, model="meta-llama/Llama-3.1-8B"))
+    assert found.low.num_gpu_blocks == int(6.305 * GiB) // (2 << 20) + held
+    assert found.low.estimated_max_model_len == int(6.305 * GiB) // (2 << 20) * 16
+    assert found.low.estimated_max_model_len <= 51_664 <= found.high.estimated_max_model_len
+
+
+def test_free_memory_of_a_refusal_is_no_cache():
+    line = ("ValueError: Free memory on device cuda:0 (18.5/23.52 GiB) on startup is less than desired GPU memory utilization "
+            "(0.92, 21.64 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.")
+    found = fit("Qwen3-8B", gpu="RTX 4090", log=logged(line, "0.33.0"))
+    assert found.verdict.word == "refused" and "21.64 GiB are requested, 18.5" in found.verdict.reason
+    assert "available" not in found.terms
+
+
+def test_another_share_closes_with_the_log_s_own_rounding_alone():
+    """Printed to ±0.005 GiB: 0.01 GiB between the ends, not more because weights were printed too."""
+    log = logged("INFO Model loading took 15.27 GiB\nINFO Available KV cache memory: 93.61 GiB", gpu_memory_utilization=0.92)
+    found = fit("Qwen3-8B", "--gpu-memory-utilization 0.9", gpu="GB10", log=log)
+    assert abs(found.high.available_bytes - found.low.available_bytes - 0.01 * GiB) <= 2
+
+
+# -- what is known of a set-up, and what is not ----------------------------------------------------------------
+
+def test_weights_of_another_type_or_with_drafts_are_not_those_a_launch_printed():
+    """15.27 GiB were printed for 16 bits; 8,190,735,360 parameters × 4 B are 30.5 GiB."""
+    wide = fit("Qwen3-8B", "--dtype float32", gpu="H100 SXM").terms["weights_bytes"]
+    assert wide.kind == "computed" and 30.2 < at(wide.value, "typical") / GiB < 30.8
+    plain, drafts = (fit("DeepSeek-V3", f"-tp 8 {flag}", gpu="B200") for flag in
+                     ("", '--speculative-config \'{"method": "mtp", "num_speculative_tokens": 1}\''))
+    assert drafts.terms["weights_bytes"].kind == "computed"
+    assert at(drafts.memory.weights_bytes, "high") > at(plain.memory.weights_bytes, "high")
+
+
+def test_a_cache_of_fixed_size_does_not_make_the_weights_fit():
+    found = fit("Qwen3-30B-A3B", "--kv-cache-memory-bytes 5G --max-model-len 8192", gpu="RTX 4090")
+    assert found.verdict.word == "refused" and "56.88 GiB on each GPU, are larger" in found.verdict.reason
+    found = fit("Qwen3-8B", "--kv-cache-memory-bytes 10G --max-model-len 8192", gpu="RTX 4090")
+    assert "take at least" in found.cautions[0] and "runs out of memory" in found.cautions[0]      # 15.27 + 10 and a reserve, of 23.53
+
+
+def test_a_cpu_has_no_share_of_a_card():
+    with pytest.raises(kvlib.EngineError, match="VLLM_CPU_KVCACHE_SPACE"):
+        fit("Qwen3-8B", "--device cpu", gpu="H100 SXM")
+    assert fit("Qwen3-8B", "--device cpu --kv-cache-memory-bytes 4G --max-model-len 4096").low.num_gpu_blocks == (4 << 30) // (128 * 147_456)
+
+
+@pytest.mark.parametrize("flag, note", [("compressed-tensors", True), ("torchao", True), ("fp8", False), ("awq_marlin", False)])
+def test_a_quantization_that_is_not_known_is_said(flag, note):
+    found = fit("Llama-3.1-8B", f"--quantization {flag}", gpu="L4")
+    assert any("is not known here" in said for said in found.notes) == note == (found.quantization is None)
+
+
+def test_the_config_s_own_quantization_wins_over_the_flag():
+    config = {k: v for k, v in catalog.model_config("Llama-3.1-8B").items() if k != "_source"} | {
+        "quantization_config": {"quant_method": "gptq", "bits": 8, "group_size": -1}}
+    plain, flagged = (fit(config, flag, gpu="L40S").memory.weights_bytes for flag in ("", "--quantization gptq"))
+    assert plain == flagged
+
+
+def test_the_break_even_of_auto_fit_is_one_token():
+    """16.1 GiB requested less 15.27 of weights, less one block for a token and the null block, 2.25 MiB each: 0.8256 GiB."""
+    verdict = fit("Qwen3-8B", "--max-model-len -1", gpu="RTX 4090", total_gib=17.5).verdict
+    assert verdict.word == "close" and "at most 0.82 GiB together" in verdict.reason
+
+
+def test_the_break_even_that_is_printed_passes():
+    """It is rounded down: typed as it stands there, the launch passes."""
+    for gpu in ("L4", "RTX 4090", "A10"):
+        found = fit("Qwen3-8B", "--max-model-len 32768", gpu=gpu)
+        if found.verdict.break_even_bytes:
+            most = float(re.search(r"at most ([\d.]+) GiB", found.verdict.reason)[1])
+            assert fit("Qwen3-8B", "--max-model-len 32768", gpu=gpu, peak_activation_gib=most, non_torch_gib=0.0,
+                       cuda_graph_gib=0.0).verdict.word == "passes"
 
 
 # -- what helps -----------------------------------------------------------------------------------
@@ -288,6 +404,34 @@ def test_the_card_found_holds_them_and_the_one_below_does_not(requests, tokens):
         assert not any(map(enough, cards))
     else:
         assert enough(surely) and not any(map(enough, cards[:cards.index(catalog.gpu(surely).name)]))
+
+
+def test_the_states_of_so_many_sequences_are_part_of_the_need():
+    """With a card named, max_num_seqs is checked against the blocks: fewer than 256 blocks would be refused."""
+    found = fit("Nemotron-3-Nano-30B-A3B", "--max-model-len 32768 --max-num-seqs 256", gpu="A100 80GB SXM")
+    need = needs(found, 1, 1_000)
+    assert need.blocks == 256
+    assert [kvlib.size(found.model, found.engine, available_bytes=need.available_bytes - less).outcome for less in (0, 1)] == \
+        ["passes", "max_num_seqs"]
+
+
+@pytest.mark.parametrize("command", ["--gpu-memory-utilization 0.9555", "--enforce-eager", "--gpu-memory-utilization 0.3"])
+def test_the_card_needed_is_enough_and_the_least(command):
+    found = fit("Qwen3-8B", f"--max-model-len 8192 {command}", gpu="L4", peak_activation_gib=1.0, non_torch_gib=0.5, cuda_graph_gib=2.0)
+    total = needs(found, 8, 8_192).total_bytes[1]
+    for less, enough in ((0, True), (2, False)):
+        memory = replace(found.memory, total_bytes=total - less)
+        assert (kvlib.size(found.model, found.engine, memory=memory).num_gpu_blocks >= 8 * 512 + 1) == enough
+
+
+def test_a_fixed_cache_says_nothing_of_another_card():
+    found = fit("Qwen3-8B", "--kv-cache-memory-bytes 60G --max-model-len 8192", gpu="L4")
+    assert needs(found, 40, 8_192).gpu == needs(fit("Qwen3-8B", "--max-model-len 8192", gpu="L4"), 40, 8_192).gpu
+
+
+def test_a_card_that_vllm_refuses_is_passed_over():
+    """Blocks of 16 do not suit the backend for latent attention on a B200."""
+    assert needs(fit("DeepSeek-V2-Lite", "--block-size 16 --max-model-len 8192", gpu="L40S"), 1, 4_096).gpu[0]
 
 
 def test_the_map_agrees_with_the_panel_cell_by_cell():
@@ -396,6 +540,30 @@ def test_csv_reads_back():
     assert [row["model"] for row in csv.DictReader(io.StringIO(to_csv(rows)))] == ["Qwen3-8B", "Qwen3.8-27B"]
 
 
+EVIL = '<script>alert(1)</script>|`x`*b*[l](javascript:1)"'
+
+
+def test_a_name_of_others_means_nothing_in_a_ticket():
+    config = {k: v for k, v in catalog.model_config("Llama-3.1-8B").items() if k != "_source"} | {"_name_or_path": EVIL}
+    text = ticket(fit(config, "vllm serve x --max-model-len 8192 --chat-template 'a\n```\nb|c'", gpu="L40S"))
+    first = text.splitlines()[0]
+    assert not re.search(r"(?<!\\)[<|`\[]", first) and "script" in first
+    assert text.count("\n````") == 2 and "\n```\nb|c'" in text     # a longer fence than the one inside
+
+
+@pytest.mark.parametrize("name", ["=1+1", "@SUM(1)", "-2+3", "+1", '=cmd|"/c calc"!A1'])
+def test_a_name_is_no_formula_in_a_spreadsheet(name):
+    row = next(csv.DictReader(io.StringIO(to_csv([{"name": name, "less": -3}]))))
+    assert row == {"name": "'" + name, "less": "-3"}
+
+
+@pytest.mark.parametrize("name, value", [("command", 5), ("command", ["a"]), ("log", 5), ("gpu", {"a": 1}), ("quantization", []),
+                                         ("vllm_version", 28)])
+def test_a_saved_set_up_with_another_kind_of_value(name, value):
+    with pytest.raises(kvlib.ConfigError, match=f"{name} .*must be text"):
+        reopen(json.dumps({"kvlib_fit": 1, "config": "Qwen3-8B", name: value}))
+
+
 # -- the command line -----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("arguments, status", [
@@ -418,6 +586,12 @@ def test_the_command_line_says_what_the_package_says(capsys):
     assert [each["change"] for each in told["improvements"]] == [each.name for each in improvements(found)]
     main(["size", "Qwen3-8B", "--gpu", "RTX 4090", "--save", "--", "--max-model-len", "32768"])
     assert reopen(capsys.readouterr().out).verdict.word == "close"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs devices")
+def test_a_device_is_not_read_as_a_log(capsys):
+    assert main(["log", "/dev/zero"]) == 2 == main(["size", "Qwen3-8B", "--log", "/dev/zero"])
+    assert "is not a file" in capsys.readouterr().err
 
 
 # -- the Hub, only when asked ------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Parameters counted from configs against published totals, and weights against sizes that launches printed."""
 import csv
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -84,3 +85,81 @@ def test_unknown_storage_is_one_sentence():
     odd = {**catalog.model_config("Qwen3-8B"), "quantization_config": {"quant_method": "wild"}}
     with pytest.raises(kvlib.ConfigError, match="wild"):
         weights_per_gpu(kvlib.load_model(odd))
+
+
+# -- files and quantizations as they come ------------------------------------------------------------
+
+def _headed(folder, name, *offsets):
+    header = json.dumps({f"t{n}": {"dtype": "BF16", "shape": [1], "data_offsets": pair} for n, pair in enumerate(offsets)}).encode()
+    (folder / name).write_bytes(len(header).to_bytes(8, "little") + header)
+
+
+def _indexed(folder, total, *files):
+    (folder / "model.safetensors.index.json").write_text(json.dumps(
+        {"metadata": {"total_size": total}, "weight_map": {f"t{n}": name for n, name in enumerate(files)}}))
+
+
+def test_a_second_copy_beside_the_index_s_files_is_not_counted(tmp_path):
+    """Mistral's repositories hold consolidated.safetensors too; vLLM reads the files of the index."""
+    for name in ("model-00001-of-00001.safetensors", "consolidated.safetensors"):
+        _headed(tmp_path, name, [0, 1000], [1000, 1500])
+    _indexed(tmp_path, 1500, "model-00001-of-00001.safetensors")
+    assert checkpoint_bytes(tmp_path).bytes == 1500
+
+
+def test_a_download_that_is_not_whole_is_taken_by_its_index(tmp_path):
+    _headed(tmp_path, "model-00001-of-00002.safetensors", [0, 1000])
+    _indexed(tmp_path, 2500, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    found = checkpoint_bytes(tmp_path)
+    assert (found.bytes, found.kind, found.source) == (2500, "measured", "model.safetensors.index.json")
+
+
+@pytest.mark.parametrize("offsets", [[100, 0], [0, 1.5], [0, 10**30], ["a", 1], [0], [0, True]])
+def test_offsets_that_no_file_has(tmp_path, offsets):
+    _headed(tmp_path, "model.safetensors", offsets)
+    found = checkpoint_bytes(tmp_path)
+    assert found is None or found.bytes == 1    # true is 1 in Python and in JSON's readers
+
+
+@pytest.mark.parametrize("total", [-5, 0, True, 1.5, 1e300, "5", None, [1]])
+def test_totals_that_no_index_has(tmp_path, total):
+    _indexed(tmp_path, total)
+    assert checkpoint_bytes(tmp_path) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_or_a_device_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.safetensors")
+    os.mkfifo(tmp_path / "model.safetensors.index.json")
+    os.symlink("/dev/zero", tmp_path / "model-00001-of-00001.safetensors")
+    (tmp_path / "b.safetensors").mkdir()
+    assert checkpoint_bytes(tmp_path) is None
+
+
+def test_files_nested_too_deeply(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(catalog.model_config("Qwen3-8B")))
+    for name in ("model.safetensors.index.json", "hf_quant_config.json"):
+        (tmp_path / name).write_text("[" * 200_000)
+    assert checkpoint_bytes(tmp_path) is None and kvlib.load_model(tmp_path).name
+
+
+@pytest.mark.parametrize("declared, bits", [
+    ({"quant_method": "awq", "bits": "4", "group_size": "128"}, 4), ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 8),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4), ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 8)])
+def test_quantizations_as_they_are_written(declared, bits):
+    assert quantization_of(_llama(declared)).bits == bits
+
+
+@pytest.mark.parametrize("declared, said", [
+    ({"quant_method": "gptq", "bits": 0}, "bits"), ({"quant_method": "gptq", "bits": -4}, "bits"), ({"quant_method": "awq", "bits": [4]}, "bits"),
+    ({"quant_method": "gptq", "bits": 10**9}, "bits"), ({"quant_method": "compressed-tensors", "config_groups": [1]}, "compressed-tensors"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": True}}}}, "num_bits"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 8, "group_size": "x"}}}}, "group_size"),
+    ({"quant_method": "of my own"}, "of my own"), ({"quant_method": ["fp8"]}, "not known")])
+def test_quantizations_that_cannot_be_read_are_a_sentence(declared, said):
+    with pytest.raises(kvlib.ConfigError, match=said):
+        quantization_of(_llama(declared))
+
+
+def _llama(declared):
+    return kvlib.load_model({k: v for k, v in catalog.model_config("Llama-3.1-8B").items() if k != "_source"} | {"quantization_config": declared})

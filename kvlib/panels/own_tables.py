@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from kvlib.fit import NAMES, Fit
+from kvlib.command import NOT_FOLLOWED
+from kvlib.fit import Fit
 from kvlib.improve import Needs
 from kvlib.memory import Band, at
 from kvlib.ranges import gib_span
 from kvlib.tables import Col, Html, Table, code, html, mark, table
 from kvlib.take_along import figures, foretold
 from kvlib.units import GiB, human
+from kvlib.verdict import NAMES
 
 _KIND = {"typed": "measured", "measured": "measured", "computed": "computed", "assumed": "assumed"}
 
@@ -77,12 +79,14 @@ def flags_table(found: Fit) -> Table | None:
             what = f"takes memory that is not counted: {other.takes_memory[name]}"
         elif name == "quantization" and found.quantization:
             what = "used: the weights are counted so"
+        elif name.partition(".")[0] in NOT_FOLLOWED:
+            what = f"may change {NOT_FOLLOWED[name.partition('.')[0]]}; not followed"
         elif name in other.no_effect:
             what = "no effect on the cache"
         else:
             what = "used"
         rows.append({"flag": code(flag), "value": "" if value is True else str(value)[:60], "what": what})
-    order = {"takes": 0, "used": 1, "used:": 1, "no": 2}
+    order = {"takes": 0, "used": 1, "used:": 1, "may": 1, "no": 2}
     rows.sort(key=lambda row: order.get(row["what"].split()[0], 3))
     return table(rows, [Col("flag", fmt="text"), Col("value", fmt="text"), Col("what", "what it does here", "text")],
                  caption="The command, flag by flag")

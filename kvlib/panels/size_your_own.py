@@ -13,7 +13,8 @@ from kvlib.command import engine_from_flags, read_command
 from kvlib.controls import Action, Choice, Fraction, Panel, PowerOfTwo, TextBox, Toggle, View, html, strong
 from kvlib.engine import KV_CACHE_DTYPES, Engine
 from kvlib.errors import SizingError
-from kvlib.fit import NOT_CHECKED, Fit, fit, model_of, written
+from kvlib.budget import model_of, written
+from kvlib.fit import Fit, fit
 from kvlib.hub import download_config
 from kvlib.improve import card_map, improvements, needs
 from kvlib.memory import TERMS, at
@@ -25,13 +26,14 @@ from kvlib.serve_line import serve_line, with_flags
 from kvlib.tables import Html
 from kvlib.take_along import MARK, figures, holds, save, saved_fields, ticket, to_csv, weights_words
 from kvlib.units import GiB
+from kvlib.verdict import NOT_CHECKED
 from kvlib.vllm_log import read_log
 
 FLAGS = ("max_model_len", "tensor_parallel_size", "gpu_memory_utilization", "kv_cache_dtype")
 TYPED = ("free_gib", "weights_gib", "peak_activation_gib", "non_torch_gib", "cuda_graph_gib")
 WEIGHTS = {"as the config says": None, "16 bits": "none", "FP8": "fp8", "int8": "int8", "4 bits (AWQ, GPTQ)": "awq",
            "MXFP4": "mxfp4", "NVFP4": "nvfp4"}
-VERSIONS = ("0.33", "0.32", "0.30", "0.28", "0.26", "0.24", "0.22", "0.20", "0.19", "0.18")
+VERSIONS = tuple(f"0.{minor}" for minor in range(33, 17, -1))
 MAP, LENGTHS, COMPARE = "which card?", "requests by length", "set-ups kept"
 TAKEAWAYS = (("command", "Copy the command"), ("ticket", "Copy for the ticket"), ("json", "Save the set-up"),
              ("csv", "Save the figures (CSV)"))
