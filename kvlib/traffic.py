@@ -131,10 +131,12 @@ class Arrivals:
     def __init__(self, requests: Iterable, settings: Settings):
         self.settings = settings
         self.count = 0  # read so far
+        self.rows = 0  # in all, where that is known
         self.cut = 0  # outputs that max_model_len cuts short
         self.streams: dict = {}  # by prefix_id: what is cached of that text, by group
         if hasattr(requests, "__len__"):
             rows = [self._row(row, request) for row, request in enumerate(requests)]
+            self.rows = len(rows)
             order = sorted(range(len(rows)), key=lambda row: rows[row][0])  # a stable sort: rows of one step keep their order
             self._source: Iterator = iter([(row, *rows[row]) for row in order])
         else:
@@ -286,7 +288,7 @@ class _Recorder:
         if not self.full:
             return {name: [] for name in names}
         count = max(self.requests, default=-1) + 1
-        count = max(count, self.arrivals.count)
+        count = max(count, self.arrivals.count, self.arrivals.rows)
         rows = [self.requests.get(row) or [None, None, 0, [], []] for row in range(count)]
         return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
