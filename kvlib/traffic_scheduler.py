@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from .traffic_beats import Beats
 from .traffic_groups import NEVER, FullGroup, Held, StateGroup, checkpoint_fits
 from .traffic_pool import Pool
 
@@ -40,13 +41,13 @@ class Request:
     """One request under way. ``n`` tokens are known (one in flight counts), ``c`` of them computed, ``total`` is where it ends."""
 
     __slots__ = ("row", "arrival", "prompt", "total", "prefix", "shared", "streams", "own", "held", "n", "c", "order", "state",
-                 "base", "visit", "end", "last", "chunk", "token_at", "junction", "preempted", "first")
+                 "base", "visit", "beat", "end", "last", "chunk", "token_at", "junction", "preempted", "first")
 
     def __init__(self, row: int, arrival: int, prompt: int, total: int, prefix, shared, streams, own):
         self.row, self.arrival, self.prompt, self.total = row, arrival, prompt, total
         self.prefix, self.shared, self.streams, self.own = prefix, shared, streams, own
         self.held: list[Held] = []
-        self.n, self.c, self.state = prompt, 0, WAITING
+        self.n, self.c, self.state, self.beat = prompt, 0, WAITING, None
         self.order = self.base = self.chunk = self.junction = self.preempted = 0
         self.visit = self.end = self.last = self.token_at = self.first = -1
 
@@ -72,10 +73,11 @@ class Scheduler:
         self.admitted: list[tuple[Request, int]] = []  # in this step, with the tokens found
         self.thrown_out: list[Request] = []  # in this step
         self.plain = all(type(group) is FullGroup for group in self.groups)
-        self.reach_back = [group for group in self.groups if type(group) is not FullGroup]
         self.states = [group for group in self.groups if isinstance(group, StateGroup) and group.keeps]
         kinds = {id(group.alike[0]): group.alike[0] for group in self.groups}
         self.kinds = sorted(kinds.values(), key=lambda group: type(group) is not FullGroup)
+        suited = Beats.suit(self.groups)
+        self.beats = Beats(self.groups, self.pool, settings.lag, settings.caching) if suited else None
         self.blank_is_a_miss = type(self.kinds[0]) is FullGroup or all(group.kind != "chunked" for group in self.groups)
 
     # One step
@@ -87,6 +89,7 @@ class Scheduler:
 
     def schedule(self, t: int) -> None:
         """Running requests first, in order of admission; then, unless someone was thrown out, the head of the queue."""
+        settings = self.settings
         self.thrown_out, self.admitted, self.promoted, self.ended = [], [], [], []
         self.hit = 0
         for group in self.states:
@@ -94,9 +97,16 @@ class Scheduler:
         visits = self.visits.pop(t, None)
         self.spent = 0
         self.starved = False
-        if visits or self.active:
+        self.counted: set[Request] = set()  # requests on the beat that were visited one by one
+        taking, giving = (self.beats.taking(t), self.beats.giving(t)) if self.beats else (None, ())
+        if taking or any(giving):
+            self._run_on_the_beat(t, visits, taking, giving)
+        elif visits or self.active:
             self._run(t, visits)
-        left = 0 if self.starved else self.settings.max_num_batched_tokens - self.spent - self.steady
+        if self.beats and not settings.lag:
+            filling = self.beats.taking(t + 1)
+            self.pool.cached += self.beats.hashed * (len(filling) - sum(request in filling for request in self.counted))
+        left = 0 if self.starved else settings.max_num_batched_tokens - self.spent - self.steady
         if self.waiting and left > 0 and not self.thrown_out:
             self._admit(t, left)
         self.tokens = self.spent + self.steady
@@ -114,6 +124,8 @@ class Scheduler:
         for request in ended:
             if request.state is STEADY:
                 self.steady -= 1
+                if request.beat is not None:
+                    self.beats.leave(request, request.base + t + 1)
             request.state = LAST
         if len(ended) > 1:
             ended.sort(key=_order)
@@ -133,21 +145,78 @@ class Scheduler:
 
     # The running list
 
-    def _run(self, t: int, visits: list[Request] | None) -> None:
+    def _run_on_the_beat(self, t: int, visits: list[Request] | None, taking, giving) -> None:
+        """A step in which requests on the beat take or give: by counting where the order cannot matter, else one by one."""
+        pool, beats, active = self.pool, self.beats, self.active
+        groups = len(self.groups)
+        takes, others = groups * len(taking), 2 * groups * len(visits or ())
+        if active:
+            budget = self.settings.max_num_batched_tokens
+            behind = self._steady_behind(active[0])
+            most = sum(min(request.n - request.c, budget) // beats.block + 2 for request in active) * groups
+        else:
+            behind = most = 0
+        if behind or takes + others + most > pool.plain + pool.queued:
+            self.counted = set(taking).union(*giving)
+            for request in self.counted:
+                beats.catch_up(request, request.base + t)
+            self._run(t, visits, self.counted)
+            return
+        if not beats.windows or takes + others <= pool.plain:
+            if takes:
+                pool.take(takes)
+            gives = sum(map(len, giving))
+            if gives:
+                pool.plain += gives
+                pool.changes += 1
+            if self.settings.lag:
+                pool.cached += beats.hashed * len(taking)
+            if visits or active:
+                self._run(t, visits)
+            return
+        if self.settings.lag:
+            pool.cached += beats.hashed * len(taking)
+        events = [(request.order, 1, request) for request in taking]
+        for part in giving:
+            events += [(request.order, 0, request) for request in part]
+        if visits:
+            events += [(request.order, 2, request) for request in visits if request.visit == t and request.state is STEADY]
+        events.sort(key=_event)
+        for _, what, request in events:
+            if what == 0:
+                pool.plain += 1
+            elif what == 1:
+                pool.take(groups)
+            else:
+                self._run(t, [request], alone=True)
+        pool.changes += 1
+        if active:
+            self._run(t, None)
+
+    def _run(self, t: int, visits: list[Request] | None, beating=(), alone: bool = False) -> None:
+        """Visit requests in order: those due, all active ones unless ``alone``, and those ``beating`` that must be asked."""
         todo = [request for request in visits if request.visit == t and request.state is STEADY] if visits else []
-        if self.active:
+        todo += beating
+        if self.active and not alone:
             todo += self.active
         if len(todo) > 1:
             todo.sort(key=_order)
         lag, budget = self.settings.lag, self.settings.max_num_batched_tokens
         for request in todo:
             if request.state is STEADY:
+                if request.beat is not None:
+                    computed = request.base + t
+                    if not self._extend(request, computed, 1, computed - lag, computed + 1 - lag, t):
+                        return
+                    continue
                 if request.visit != t:
                     continue
                 computed = request.base + t
                 if not self._extend(request, computed, 1, computed - lag, computed + 1 - lag, t):
                     return
                 self._next_visit(request, computed + 1)
+                if request.beat is not None:
+                    self.counted.add(request)
             elif request.state is ACTIVE:
                 room = budget - self.spent - self.steady + self._steady_behind(request)
                 if room <= 0:
@@ -239,7 +308,10 @@ class Scheduler:
         self._next_visit(request, request.c)
 
     def _next_visit(self, request: Request, computed: int) -> None:
-        """Note the next step in which this decoding request changes anything."""
+        """Note the next step in which this decoding request changes anything, or let it fall in with the beat."""
+        if self.beats is not None and self.beats.join(request, computed):
+            request.visit = -1
+            return
         lag, caching = self.settings.lag, self.settings.caching
         change = NEVER
         for group, held in zip(self.groups, request.held):
@@ -272,6 +344,8 @@ class Scheduler:
             if other.state is STEADY:
                 self.steady -= 1
                 other.c = other.base + t
+                if other.beat is not None:
+                    self.beats.leave(other, other.c)
                 other.n = other.c + 1
                 other.last = other.token_at = t - 1
                 other.chunk = 1
@@ -289,6 +363,8 @@ class Scheduler:
         if request.state is STEADY:
             self.steady -= 1
             request.n = request.base + t + 1
+            if request.beat is not None:
+                self.beats.leave(request, request.base + t)
         elif request.state is ACTIVE:
             self.active.remove(request)
         request.state, request.end, request.visit = WAITING, -1, -1
@@ -440,8 +516,13 @@ class Scheduler:
         if self.waiting and len(self.running) < self.settings.max_num_seqs:
             if self.blocked is None or self.blocked[0] is not self.waiting[0] or self.blocked[1] != self.pool.changes:
                 return t + 1
-        return min(min(self.visits, default=NEVER), min(self.ends, default=NEVER))
+        quiet = min(min(self.visits, default=NEVER), min(self.ends, default=NEVER))
+        return min(quiet, self.beats.next_event(t)) if self.beats else quiet
 
 
 def _order(request: Request) -> int:
     return request.order
+
+
+def _event(event: tuple) -> tuple:
+    return event[:2]
