@@ -2,7 +2,8 @@
 
 In a model of full attention and windows with one block size, a request that decodes text of its own takes one block a group every
 ``block`` steps and gives one window block back as often. Which of the ``block`` beats it falls on is all there is to know, so a
-step costs a count, however many decode; a request's own figures are worked out again only when it ends, waits or must make room.
+step costs a count, however many decode; a request's own figures are worked out again only when it ends, waits or must make room,
+and window blocks are given back one by one as long as some of them have a hash.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Beats:
         self.on: list[dict] = [{} for _ in range(self.block)]
         self.windows = [group for group in groups if type(group) is WindowGroup]
         self.leaves = [(group.reach - 1 + lag) % self.block for group in self.windows]  # beats after taking, block by block
+        self.by_hand: set = set()  # with window blocks that have a hash, or a window that is not full yet
         self.hashed = len(groups) - len(self.windows) if caching else 0  # blocks that one filled block gives a hash to
 
     @staticmethod
@@ -30,23 +32,35 @@ class Beats:
             type(group) is FullGroup or type(group) is WindowGroup and group.keep_every == 0 for group in groups)
 
     def join(self, request, computed: int) -> bool:
-        """Take the request in, if from here on it does nothing of its own: no shared text to hash, no hashed window block."""
+        """Take the request in, unless it goes on with text that others may ask for, or has more to give back at once."""
         at = computed // self.block
         for group, held in zip(self.groups, request.held):
-            if type(group) is WindowGroup:
-                if held.runs or computed - 1 - self.lag < group.reach - 1 or held.lo < group.out_of_view(computed - 1 - self.lag):
+            if type(group) is FullGroup:
+                if request.shared[group.index] > at:
                     return False
-            elif request.shared[group.index] > at:
+            elif held.lo < group.out_of_view(computed - 1 - self.lag):
                 return False
         request.beat = self.on[-request.base % self.block]
         request.beat[request] = None
+        if self.windows:
+            self.by_hand.add(request)
         return True
+
+    def give(self, request, window: int, t: int) -> None:
+        """Let one request give back what leaves its window in step ``t``, hashed or not, as long as that may be hashed."""
+        group, computed = self.windows[window], request.base + t
+        held = request.held[group.index]
+        held.hi = cdiv(computed, self.block)
+        group.release(held, computed - self.lag, self.pool)
+        if not any(held.runs or not held.lo for held in (request.held[group.index] for group in self.windows)):
+            self.by_hand.discard(request)
 
     def leave(self, request, computed: int) -> None:
         """Let it go again, with its figures as they are once ``computed`` tokens are scheduled."""
         self.catch_up(request, computed)
         del request.beat[request]
         request.beat = None
+        self.by_hand.discard(request)
 
     def catch_up(self, request, computed: int) -> None:
         """What it holds and what of it has a hash, once ``computed`` tokens are scheduled."""

@@ -162,13 +162,19 @@ class Scheduler:
                 beats.catch_up(request, request.base + t)
             self._run(t, visits, self.counted)
             return
-        if not beats.windows or takes + others <= pool.plain:
+        by_hand = beats.by_hand and [(request.order, window, request) for window, part in enumerate(giving) for request in part
+                                     if request in beats.by_hand]
+        if not beats.windows or takes + others <= pool.plain and not (by_hand and visits):
             if takes:
                 pool.take(takes)
-            gives = sum(map(len, giving))
+            gives = sum(map(len, giving)) - len(by_hand)
             if gives:
                 pool.plain += gives
                 pool.changes += 1
+            if by_hand:
+                by_hand.sort(key=_event)
+                for _, window, request in by_hand:
+                    beats.give(request, window, t)
             if self.settings.lag:
                 pool.cached += beats.hashed * len(taking)
             if visits or active:
@@ -176,19 +182,21 @@ class Scheduler:
             return
         if self.settings.lag:
             pool.cached += beats.hashed * len(taking)
-        events = [(request.order, 1, request) for request in taking]
-        for part in giving:
-            events += [(request.order, 0, request) for request in part]
+        events = [(request.order, groups, request) for request in taking]
+        for window, part in enumerate(giving):
+            events += [(request.order, window, request) for request in part]
         if visits:
-            events += [(request.order, 2, request) for request in visits if request.visit == t and request.state is STEADY]
+            events += [(request.order, groups + 1, request) for request in visits if request.visit == t and request.state is STEADY]
         events.sort(key=_event)
         for _, what, request in events:
-            if what == 0:
-                pool.plain += 1
-            elif what == 1:
+            if what == groups:
                 pool.take(groups)
-            else:
+            elif what > groups:
                 self._run(t, [request], alone=True)
+            elif request in beats.by_hand:
+                beats.give(request, what, t)
+            else:
+                pool.plain += 1
         pool.changes += 1
         if active:
             self._run(t, None)
