@@ -69,7 +69,7 @@ class Beats:
         for group, held in zip(self.groups, request.held):
             held.hi = cdiv(computed, block)
             if type(group) is WindowGroup:
-                held.lo = group.out_of_view(computed - 1 - self.lag)
+                held.lo = max(held.lo, group.out_of_view(computed - 1 - self.lag))  # it may have given back before it failed
             elif self.caching and full > held.seen:
                 pool.cached -= full - held.seen  # these were counted when they filled up
                 group._hash(held, request, held.seen, full, pool)
