@@ -75,6 +75,11 @@ class Beats:
                 group._hash(held, request, held.seen, full, pool)
             held.seen = full
 
+    def moves(self, t: int) -> bool:
+        """Does anybody here take or give a block in step ``t``?"""
+        on, block = self.on, self.block
+        return bool(on[t % block]) or any(on[(t - after) % block] for after in self.leaves)
+
     def taking(self, t: int) -> dict:
         """Who takes a block in every group in step ``t``."""
         return self.on[t % self.block]

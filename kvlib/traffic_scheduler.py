@@ -69,6 +69,7 @@ class Scheduler:
         self.late: list[Request] = []  # passed over with a token in flight: it is read at the end of this turn
         self.preemptions = self.admissions = 0
         self.blocked = None  # (request, state of the pool) of a head of the queue that did not fit
+        self.counted: set[Request] = set()  # requests on the beat that were visited one by one in this step
         self.tokens = self.hit = 0  # of this step
         self.admitted: list[tuple[Request, int]] = []  # in this step, with the tokens found
         self.thrown_out: list[Request] = []  # in this step
@@ -97,15 +98,18 @@ class Scheduler:
         visits = self.visits.pop(t, None)
         self.spent = 0
         self.starved = False
-        self.counted: set[Request] = set()  # requests on the beat that were visited one by one
-        taking, giving = (self.beats.taking(t), self.beats.giving(t)) if self.beats else (None, ())
-        if taking or any(giving):
-            self._run_on_the_beat(t, visits, taking, giving)
+        self.counted.clear()
+        beats = self.beats
+        if beats is not None and beats.moves(t):
+            self._run_on_the_beat(t, visits, beats.taking(t), beats.giving(t))
         elif visits or self.active:
             self._run(t, visits)
-        if self.beats and not settings.lag:
-            filling = self.beats.taking(t + 1)
-            self.pool.cached += self.beats.hashed * (len(filling) - sum(request in filling for request in self.counted))
+        if beats is not None and beats.hashed and not settings.lag:
+            filling = beats.taking(t + 1)
+            filled = len(filling)
+            if self.counted:
+                filled -= sum(request in filling for request in self.counted)
+            self.pool.cached += beats.hashed * filled
         left = 0 if self.starved else settings.max_num_batched_tokens - self.spent - self.steady
         if self.waiting and left > 0 and not self.thrown_out:
             self._admit(t, left)
@@ -141,6 +145,10 @@ class Scheduler:
                 self._remember(request, request.total - 1)
             del self.running[request]
             self._free(request)
+            for own in request.own:  # nobody will ask for its own text again
+                if own:
+                    for run in own if own.__class__ is list else [run for same in own.values() for run in same]:
+                        run.shelf = None
         return ended
 
     # The running list
@@ -157,7 +165,7 @@ class Scheduler:
         else:
             behind = most = 0
         if behind or takes + others + most > pool.plain + pool.queued:
-            self.counted = set(taking).union(*giving)
+            self.counted.update(taking, *giving)
             for request in self.counted:
                 beats.catch_up(request, request.base + t)
             self._run(t, visits, self.counted)
