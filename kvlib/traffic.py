@@ -6,7 +6,7 @@ The simulation follows vLLM's scheduler step by step where memory is concerned; 
 >>> engine = Engine(max_model_len=4096, max_num_seqs=64, max_num_batched_tokens=2048, async_scheduling=False)
 >>> run = traffic.simulate(load_model("Qwen3-8B"), engine, [(0, 500, 100)] * 10, num_gpu_blocks=300)
 >>> run.outcome, run.steps, run.preemptions, max(run.series["used"])
-('finished', 200, 2, 298)
+('finished', 200, 2, 297)
 """
 
 from __future__ import annotations
@@ -15,22 +15,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .engine import Engine
-from .errors import ConfigError, EngineError, SizingError
+from .errors import ConfigError, EngineError
 from .model import Model
+from .traffic_files import TrafficError, read_requests
 from .traffic_launch import settings_for
+from .traffic_mix import FromRows, Load, Mix, fixed, lognormal, uniform
+from .traffic_plan import Expectation, StepTime, expect, seqs_without_preemption
 from .traffic_scheduler import STALL_STEPS, Request, Scheduler, Settings
 
 COLUMNS = ("running", "waiting", "preempted", "tokens", "used", "cached", "hit")
 LONGEST = 1 << 40  # tokens or steps; more is taken for a mistake
 MOST_ROWS = 20_000_000  # steps kept with record="full"
-
-
-class TrafficError(SizingError):
-    """A request that cannot be simulated. ``row`` says which, counted from 0; ``field`` what of it."""
-
-    def __init__(self, message: str, *, row: int | None = None, field: str | None = None, found=None):
-        super().__init__(message)
-        self.row, self.field, self.found = row, field, found
 
 
 @dataclass

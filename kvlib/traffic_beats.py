@@ -32,11 +32,11 @@ class Beats:
             type(group) is FullGroup or type(group) is WindowGroup and group.keep_every == 0 for group in groups)
 
     def join(self, request, computed: int) -> bool:
-        """Take the request in, unless it goes on with text that others may ask for, or has more to give back at once."""
+        """Take the request in, unless it goes on with text that others may ask for, or has more to give back at once or more hashed than the beat says."""
         at = computed // self.block
         for group, held in zip(self.groups, request.held):
             if type(group) is FullGroup:
-                if request.shared[group.index] > at:
+                if request.shared[group.index] > at or self.caching and held.seen > (computed - self.lag) // self.block:
                     return False
             elif held.lo < group.out_of_view(computed - 1 - self.lag):
                 return False
