@@ -30,7 +30,11 @@ def settings_for(model, engine: Engine, num_gpu_blocks: int, groups=None, *, lon
     if keep == "auto":
         keep = 0 if version.number >= (0, 30) else None
     ways = dict(keep_every=keep, sticky=version.number[:2] == (0, 32), gaps=version.number < (0, 30))
+    if engine.decode_context_parallel_size > 1:
+        notes.append("decode context parallelism was not among the runs that the simulation was checked against")
     if groups is not None:
+        if version.number < (0, 32) and any(group.get("checkpoint_blocks") for group in groups):
+            raise EngineError(f"checkpoint_blocks are given, and vLLM {version} has none in any model (since 0.32)", flag="groups")
         length, budget, seqs, flight = _by_hand_limits(engine)
         caching = engine.enable_prefix_caching
         built = [_by_hand(index, group, length, flight, caching, ways) for index, group in enumerate(groups)]
