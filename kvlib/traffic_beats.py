@@ -32,7 +32,7 @@ class Beats:
             type(group) is FullGroup or type(group) is WindowGroup and group.keep_every == 0 for group in groups)
 
     def join(self, request, computed: int) -> bool:
-        """Take the request in, unless it goes on with text that others may ask for, or has more to give back at once or more hashed than the beat says."""
+        """Take the request in, unless it has shared text to hash, more to give back at once, or more hashed than its beat says."""
         at = computed // self.block
         for group, held in zip(self.groups, request.held):
             if type(group) is FullGroup:

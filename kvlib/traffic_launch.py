@@ -78,6 +78,9 @@ def _check(engine: Engine, num_gpu_blocks, threshold, watermark) -> None:
     if not isinstance(watermark, (int, float)) or not 0 <= watermark < 1:
         raise EngineError(f"watermark is {watermark!r:.40}; it must be a fraction of the pool, from 0 to below 1",
                           flag="watermark", found=watermark)
+    if engine.max_model_len == -1:
+        raise EngineError("max_model_len is -1 (auto-fit), which depends on the memory; give the length that auto-fit came to",
+                          flag="max_model_len", found=-1)
     for flag, plain in (("pipeline_parallel_size", 1), ("num_speculative_tokens", 0)):
         value = getattr(engine, flag)
         if value != plain:

@@ -2,7 +2,7 @@
 
 >>> chat = Mix(prompt=lognormal(median=500, p95=2000), output=fixed(150))
 >>> [row for row in Load(chat, count=2, rate=0.5, seed=1)]
-[(0, 1472, 150), (2, 484, 150)]
+[(0, 1138, 150), (0, 155, 150)]
 """
 
 from __future__ import annotations
@@ -149,3 +149,24 @@ class Load:
                 prompt = most
                 self.cut += 1
             yield int(at), prompt, *rest
+
+
+def spread(rows: Iterable[dict], rate: float, seed: int = 0) -> list[tuple]:
+    """Each of ``rows`` (as from ``read_requests``) once and in order, arriving by chance, ``rate`` of them a step on average.
+
+    >>> spread([dict(prompt_tokens=10, output_tokens=2), dict(prompt_tokens=20, output_tokens=3)], rate=math.inf)
+    [(0, 10, 2), (0, 20, 3)]
+    """
+    each = FromRows(rows).rows
+    times = Load(_Next(each), len(each), rate, seed)
+    return list(times)
+
+
+class _Next:
+    """A mix that gives its rows one after the other."""
+
+    def __init__(self, rows: list[tuple]):
+        self.rows = iter(rows)
+
+    def draw(self, rng: random.Random) -> tuple:
+        return next(self.rows)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .engine import Engine
-from .errors import EngineError
 from .model import Model
 from .traffic_files import TrafficError
 from .traffic_groups import ChunkGroup, StateGroup, WindowGroup
@@ -224,30 +223,3 @@ class StepTime:
 
     def preemptions_per_minute(self, run) -> float:
         return 60 * run.preemptions / self.run_seconds(run) if run.busy_steps else 0.0
-
-
-def seqs_without_preemption(model: Model | None, engine: Engine, requests, *, num_gpu_blocks: int, most: int | None = None,
-                            **flags) -> int | None:
-    """The largest max_num_seqs, up to ``most``, found with which this load runs to its end without a preemption; None: not even 1.
-
-    ``requests`` is simulated about ten times, so it must be a list or a :class:`kvlib.traffic.Load`. Preemptions need not fall
-    with every step of max_num_seqs, so a larger value may also do; the one returned was run.
-    """
-    from .traffic import simulate
-    if hasattr(requests, "__next__"):
-        raise EngineError("the requests can be read only once; give a list or a Load", flag="requests")
-
-    def quiet(seqs: int) -> bool:
-        changed = engine.replace(max_num_seqs=seqs)
-        run = simulate(model, changed, requests, num_gpu_blocks=num_gpu_blocks, record="summary", **flags)
-        return not run.preemptions and run.outcome == "finished"
-
-    settings, _, _ = settings_for(model, engine, num_gpu_blocks, flags.get("groups"))
-    high = min(settings.max_num_seqs, settings.usable_blocks) if most is None else most
-    if quiet(high):
-        return high
-    low = 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if quiet(middle) else (low, middle)
-    return low or None
