@@ -85,7 +85,10 @@ class FullGroup:
         hashed = 0
         for run in reversed(held.runs):
             hashed += run.hi - run.lo
-            pool.give_back(run)
+            if run.refs > 1:  # as most of a shared prefix
+                run.refs -= 1
+            else:
+                pool.give_back(run)
         pool.plain += held.hi - held.lo - hashed
         pool.changes += 1
 
@@ -175,7 +178,12 @@ class FullGroup:
         """Take over what a lookup found."""
         held.lo = self.out_of_view(hit)
         held.hi = held.seen = max(hit // self.block, held.lo)
-        held.runs = [pool.touch(*piece) for piece in pieces]
+        for run, at, end in pieces:
+            if run.refs:
+                run.refs += 1
+            else:
+                run = pool.touch(run, at, end)
+            held.runs.append(run)
 
     def admission_need(self, tokens: int, hit: int, prefill_end: int, capped: bool) -> int:
         """New blocks for the first ``tokens`` of a request that found ``hit`` of them."""
