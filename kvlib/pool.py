@@ -7,8 +7,9 @@ widest group needs. Source: vLLM's get_kv_cache_groups and get_kv_cache_config_f
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from .engine import Engine
 from .errors import UnknownArchitectureError
@@ -54,12 +55,14 @@ class Plan:
     stage_layers: tuple[int, ...]  # layers on each pipeline stage, draft layers included
     stage_bytes_per_block: tuple[int, ...]
 
-    def blocks_per_request(self, max_model_len: int) -> int:
-        """Blocks of all groups together for one request of that many tokens."""
+    def blocks_per_request(self, max_model_len: int, least=min) -> int:
+        """Blocks of all groups together for one request of that many tokens; the specs of one group take equally many."""
         flight, dcp = self.setup.tokens_in_flight, self.engine.decode_context_parallel_size
-        return sum(max(blocks_per_request(spec, max_model_len, flight, dcp) for spec, _ in group.specs)
-                   for group in self.groups)
+        return sum(blocks_per_request(group.specs[0][0], max_model_len, flight, dcp, least) for group in self.groups)
 
+    def blocks_that_fit(self, available_bytes: Sequence[int], least=min) -> int:
+        """Blocks for which every stage has the memory, given what each has; below zero where one has less than none."""
+        return reduce(least, (have // each for have, each in zip(available_bytes, self.stage_bytes_per_block) if each))
 
     @property
     def bytes_per_token(self) -> int:
@@ -71,6 +74,11 @@ class Plan:
                                          for group in self.groups for spec, indices in group.specs if spec.grows))
             start = end
         return cdiv(heaviest, self.engine.decode_context_parallel_size)
+
+    @property
+    def printed_block(self) -> int:
+        """Tokens in the smallest block of all groups, which the token figure counted in before 0.20.1."""
+        return min(group.block_size for group in self.groups)
 
     @property
     def held_back_blocks(self) -> int:
