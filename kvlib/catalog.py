@@ -16,7 +16,7 @@ import json
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from .errors import ConfigError, EngineError
@@ -162,8 +162,11 @@ def gpu(name: str) -> Gpu:
     Traceback (most recent call last):
     kvlib.errors.EngineError: gpu 'H100' could be H100 PCIe 80GB, H100 SXM 80GB or H100 NVL 94GB; write one of them
     """
-    if isinstance(name, Gpu):
-        return name
+    return name if isinstance(name, Gpu) else _card(str(name))
+
+
+@lru_cache(maxsize=256)
+def _card(name: str) -> Gpu:
     cards, wanted = _gpus(), _words(name)
     found = ([card for card in cards if _words(card) == wanted]
              or [card for card in cards if wanted and set(wanted) <= set(_words(card))]
@@ -172,7 +175,7 @@ def gpu(name: str) -> Gpu:
         return cards[found[0]]
     if found:
         near = found[:6]
-        message = f"gpu {str(name)!r} could be {_and(near, 'or')}; write one of them"
+        message = f"gpu {name!r} could be {_and(near, 'or')}; write one of them"
     elif unreported := [row["name"] for row in table("gpus.csv") if wanted and set(wanted) <= set(_words(row["name"]))]:
         near = []
         message = (f"nobody has reported the memory of a {unreported[0]}; "
@@ -180,7 +183,7 @@ def gpu(name: str) -> Gpu:
     else:
         low = {" ".join(_words(card)): card for card in cards}
         near = [low[key] for key in get_close_matches(" ".join(wanted), low, 3, 0.3)]
-        message = f"there is no gpu {str(name)!r} on the list; " + (
+        message = f"there is no gpu {name!r} on the list; " + (
             f"close names are {_and(near)}" if near else "catalog.gpus() shows the names")
     raise EngineError(message, flag="gpu", found=name, expected=", ".join(near) or None)
 
@@ -199,6 +202,7 @@ def _words(name: str) -> list[str]:
 # Weights
 
 
+@lru_cache(maxsize=1024)
 def weights(model: str, dtype: str | None = None, tensor_parallel_size: int = 1) -> Weights:
     """The weights of a catalogue model on one GPU: as a launch measured them, else as the parameters imply.
 

@@ -86,7 +86,7 @@ class Plan:
         return 1 if self.engine.version.has("null_block_held_back") else 0
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=8192)
 def plan(model: Model, engine: Engine) -> Plan:
     """Work out groups and bytes per block. Raises EngineError or UnknownArchitectureError."""
     setup = resolve(model, engine)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
 from . import catalog
 from .catalog import Gpu, table
@@ -83,6 +83,7 @@ def model_facts(config: dict) -> dict:
     }
 
 
+@lru_cache(maxsize=8192)
 def assumed_budget(model: Model, engine: Engine | None = None, *, weight_dtype: str | None = None) -> MemoryBudget:
     """What can be said of one GPU's memory before a launch: the card, the weights, and a band for each other term.
 
@@ -100,10 +101,15 @@ def assumed_budget(model: Model, engine: Engine | None = None, *, weight_dtype: 
         setup.gpu, max_num_seqs=setup.max_num_seqs, max_num_batched_tokens=setup.max_num_batched_tokens,
         tensor_parallel_size=engine.tensor_parallel_size, pipeline_parallel_size=engine.pipeline_parallel_size,
         vllm_version=engine.vllm_version, enforce_eager=engine.enforce_eager,
-        draft_model=engine.draft_model is not None, **model_facts(catalog.model_config(model.name)))
+        draft_model=engine.draft_model is not None, **_facts_on_file(model.name))
     shards = engine.tensor_parallel_size * engine.pipeline_parallel_size
     return MemoryBudget(setup.gpu.total_bytes if setup.gpu is not None else 80 * GiB,
                         catalog.weights(model.name, weight_dtype, shards).bytes, **bands)
+
+
+@lru_cache(maxsize=256)
+def _facts_on_file(name: str) -> dict:
+    return model_facts(catalog.model_config(name))
 
 
 class _Range:
