@@ -49,8 +49,9 @@ def sweep(models, gpus=None, *, tensor_parallel_size=(1,), kv_cache_dtype=("auto
     Returns
     -------
     One row a set-up, the last axis changing fastest: model, gpu and flags; ``max_model_len`` (after auto-fit; what was
-    asked stands in ``max_model_len_asked`` where -1 or None is one of several); ``num_gpus`` of a replica and
-    ``gpus_bytes``, their whole memory; ``available_bytes`` per GPU and ``available_source``; then the figures of
+    asked stands in ``max_model_len_asked`` where -1 or None is one of several, and ``block_size_asked`` beside
+    ``block_size``); ``available_bytes`` per GPU and ``available_source``; ``num_gpus`` of a replica and ``gpus_bytes``,
+    their whole memory; then the figures of
     :class:`kvlib.Sizing`, ``outcome`` and ``reason``. A set-up that vLLM would refuse before sizing, or whose cache
     or weights are not known, is a row with the outcome ``flags_refused``, ``unknown_architecture`` or
     ``weights_unknown`` and no figures. With a range, ``verdict`` is "passes", "too close to call" or "fails".

@@ -23,6 +23,7 @@ from ..versions import parse_version
 from .table import MISSING, Axis
 
 AUTO_FIT = -1
+COLUMN = {"block_size": "block_size_asked"}  # vLLM's own choice has the plain name
 LARGEST = 1 << 62
 
 
@@ -59,7 +60,7 @@ class Axes:
         self.memory = memory
         self._check_memory()
         self.columns = {"model": Axis.of([subject.name for subject in self.subjects]), "gpu": Axis.of(self.cards),
-                        **{name: Axis.of(values) for name, values in self.flags.items()}}
+                        **{COLUMN.get(name, name): Axis.of(values) for name, values in self.flags.items()}}
         self.combinations = list(product(range(len(self.cards)), *(range(len(values)) for values in self.flags.values())))
         self.engine = lru_cache(maxsize=1 << 14)(self._engine)
 

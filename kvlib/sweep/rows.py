@@ -52,8 +52,8 @@ def columns_of(axes: Axes) -> dict[str, Column]:
     columns = {name: axis.column for name, axis in axes.columns.items()}
     if AUTO_FIT in axes.asked or len(axes.asked) > 1 and MISSING in axes.asked:
         columns["max_model_len_asked"] = WHOLE
-    columns |= {"num_gpus": WHOLE, "gpus_bytes": WHOLE}
-    ordered = ("max_model_len", "available_bytes", "available_source", "num_gpu_blocks", "block_size", "bytes_per_block",
+    columns |= {"max_model_len": WHOLE, "available_bytes": WHOLE, "num_gpus": WHOLE, "gpus_bytes": WHOLE}
+    ordered = ("available_source", "num_gpu_blocks", "block_size", "bytes_per_block",
                "blocks_per_request", "max_concurrency", "kv_cache_tokens", "needed_bytes")
     columns |= {name: {**WITH_SIDES, **ONCE}[name] for name in ordered}
     if axes.ranged:

@@ -46,8 +46,9 @@ def heat_map(frame: pd.DataFrame, value: str = "max_concurrency") -> pd.DataFram
     """
     _has(frame, *CELL, value, "outcome", "reason")
     if frame.duplicated(list(CELL)).any():
+        followers = {*CELL, "available_bytes"} if "verdict" in frame else set(CELL)  # an assumed memory follows the cell
         more = [name for name in frame.columns[:frame.columns.get_loc("num_gpus")]
-                if name not in CELL and frame[name].nunique(dropna=False) > 1] or ["rows"]
+                if name not in followers and frame[name].nunique(dropna=False) > 1] or ["the same set-up"]
         raise SizingError(f"a cell of GPU × tensor_parallel_size has several rows, because {' and '.join(more)} "
                           f"{'differs' if len(more) == 1 else 'differ'}; choose one of each first")
     kept = [*CELL, value, *(name for name in (f"{value}_low", f"{value}_high", "verdict") if name in frame), "outcome", "reason"]
