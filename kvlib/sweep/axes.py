@@ -47,7 +47,7 @@ class Axes:
     """The grid: models × GPUs × flags are set-ups, and each of these has all lengths × all memories.
 
     ``asked`` holds the lengths (MISSING for the model's own, -1 for auto-fit), ``plain`` the positions of those that
-    are plain numbers; ``available`` holds bytes, or is None where budgets are to give them.
+    are plain numbers, ``special`` those of the others with what to ask for; ``available`` holds bytes, or is None where budgets are to give them.
     """
 
     def __init__(self, models, gpus, flags: Mapping[str, Any], max_model_len, available_bytes, memory):
@@ -56,6 +56,9 @@ class Axes:
         self.flags = {name: _flag_values(name, given) for name, given in flags.items()}
         self.asked = _lengths(max_model_len)
         self.plain = np.flatnonzero(self.asked > 0)
+        self.special = [(place, None if length == MISSING else AUTO_FIT)
+                        for place, length in enumerate(self.asked.tolist()) if length in (MISSING, AUTO_FIT)] \
+            if len(self.plain) < len(self.asked) else []
         self.available = None if available_bytes is None else _bytes(available_bytes)
         self.memory = memory
         self._check_memory()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..capacity import OUTCOMES, printed_tokens, state_blocks_wanted
 from ..pool import Plan
 
 PASSES, NO_CACHE_MEMORY, MAX_MODEL_LEN, MAX_NUM_SEQS = (
-    OUTCOMES.index(name) for name in ("passes", "no_cache_memory", "max_model_len", "max_num_seqs"))
+    np.int8(OUTCOMES.index(name)) for name in ("passes", "no_cache_memory", "max_model_len", "max_num_seqs"))
 EXACT_FLOAT, LARGEST = 1 << 53, 1 << 62
 
 
@@ -84,12 +85,10 @@ def _whole(values: np.ndarray) -> np.ndarray:
 
 def _outcome(made: Plan, memory, num_blocks, room, needed) -> np.ndarray:
     """The first check that fails; the later ones are written first, and the earlier ones over them."""
-    none_left = np.zeros(num_blocks.shape, bool)
-    for have, each in zip(memory, made.stage_bytes_per_block):
-        if each:
-            none_left |= have <= made.held_back_blocks * each
-    last = np.where(num_blocks < state_blocks_wanted(made), np.int8(MAX_NUM_SEQS), np.int8(PASSES))
-    return np.where(none_left, np.int8(NO_CACHE_MEMORY), np.where(needed > room, np.int8(MAX_MODEL_LEN), last))
+    held, wanted = made.held_back_blocks, state_blocks_wanted(made)
+    none_left = reduce(np.logical_or, (have <= held * each for have, each in zip(memory, made.stage_bytes_per_block) if each))
+    last = np.where(num_blocks < wanted, MAX_NUM_SEQS, PASSES) if wanted else PASSES
+    return np.where(none_left, NO_CACHE_MEMORY, np.where(needed > room, MAX_MODEL_LEN, last))
 
 
 def _fitted(made: Plan, asked, needed, room):
@@ -112,13 +111,16 @@ def lengths_alike(lengths: np.ndarray, plan_at) -> Iterator[tuple[Plan, np.ndarr
     where states are not kept at block borders it is their block, which the old print counted in. Each way ends at
     some length, and from there on all plans are alike; the shorter lengths get one each.
     """
+    if len(lengths) == 1:
+        yield plan_at(int(lengths[0])), np.arange(1)
+        return
     shortest, longest = int(lengths.min()), int(lengths.max())
     last = plan_at(longest)
 
     def alike(length):
         return _reached(plan_at(length)) == _reached(last)
 
-    if shortest == longest or alike(shortest):
+    if alike(shortest):
         yield last, np.arange(len(lengths))
         return
     alike_from = shortest + bisect_left(range(shortest, longest), True, key=alike)

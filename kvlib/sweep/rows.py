@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,14 +120,13 @@ def _parts(axes: Axes, set_up: SetUp) -> Iterator[Part]:
                 yield Part(axes.plain[where], plain[where], made, _budget(axes, made))
         except SizingError as refusal:
             yield Part(axes.plain, plain, refusal=refusal)
-    for asked, length in ((MISSING, None), (AUTO_FIT, AUTO_FIT)):
-        where = np.flatnonzero(axes.asked == asked)
-        for position in where[:, None]:
-            try:
-                made = plan_at(length)
-                yield Part(position, np.array([made.setup.max_model_len]), made, _budget(axes, made), length == AUTO_FIT)
-            except SizingError as refusal:
-                yield Part(position, np.array([MISSING]), refusal=refusal)
+    for place, length in axes.special:
+        where = np.array([place])
+        try:
+            made = plan_at(length)
+            yield Part(where, np.array([made.setup.max_model_len]), made, _budget(axes, made), length == AUTO_FIT)
+        except SizingError as refusal:
+            yield Part(where, np.array([MISSING]), refusal=refusal)
 
 
 def _within(part: Part, rows: slice) -> Part:
@@ -207,11 +207,16 @@ def _given_memory(made: Plan, given: np.ndarray):
 def _assumed_memory(part: Part, ranged: bool):
     """The same from a budget: one array place a side of its bands."""
     made, budget = part.made, part.budget
-    picked = [budget.pick(pick) for pick in SIDES.values()] if budget is not None else [None] * (len(SIDES) if ranged else 1)
+    picked = _sides(budget) if budget is not None else [None] * (len(SIDES) if ranged else 1)
     stages = zip(*(stage_memory(made, memory=memory)[0] for memory in picked))
     early = [fails_before_profiling(made, memory) for memory in picked]
     return ([_ints(sides) for sides in stages], np.array([OUTCOMES.index(found[0]) if found else 0 for found in early]),
             stage_memory(made, memory=budget)[1])
+
+
+@lru_cache(maxsize=8192)
+def _sides(budget: MemoryBudget) -> tuple[MemoryBudget, ...]:
+    return tuple(budget.pick(pick) for pick in SIDES.values())
 
 
 def _ints(values) -> np.ndarray:
