@@ -69,10 +69,10 @@ class Run:
         print(f"{name:<62}        skipped: {why}", flush=True)
 
 
-def uncached(model, engine):
+def uncached(model, engine, available=AVAILABLE):
     """Everything that size() does the first time it sees a set-up."""
     plan.cache_clear()
-    return kvlib.size(model, engine, available_bytes=AVAILABLE)
+    return kvlib.size(model, engine, available_bytes=available)
 
 
 def our_own(run):
@@ -169,18 +169,18 @@ def floors(run):
 
 def growth(run):
     """How time grows with layers, groups, rows and the length of a log."""
-    engine = kvlib.Engine(max_model_len=8192)
+    engine, plenty = kvlib.Engine(max_model_len=8192), 1 << 50  # no search for a length that fits
     sizes = (32, 128, 512) if run.quick else (32, 64, 128, 256, 512, 1024, 2048)
 
     def layers(count):
         model = kvlib.from_layers([dict(kind="full", count=count // 4, num_kv_heads=8, head_dim=128),
                                    dict(kind="sliding", count=count - count // 4, num_kv_heads=8, head_dim=128, sliding_window=1024)])
-        return lambda: uncached(model, engine)
+        return lambda: uncached(model, engine, plenty)
 
     def groups(count):
         model = kvlib.from_layers([dict(kind="full", count=1, num_kv_heads=8, head_dim=128),
                                    dict(kind="sliding", count=count - 1, num_kv_heads=8, head_dim=128, sliding_window=1024)])
-        return lambda: uncached(model, engine)
+        return lambda: uncached(model, engine, plenty)
 
     run.curve("layers of a new set-up", sizes, layers)
     run.curve("groups of a new set-up", sizes[:-1], groups)

@@ -64,8 +64,14 @@ class Child:
         return float(self._ask(str(self.number)))
 
     def close(self):
+        """End the program; one that takes its time over it is stopped."""
         self.process.stdin.close()
-        self.process.wait(20)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
 
 
 def vllm_child(case):
