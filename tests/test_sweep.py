@@ -66,7 +66,7 @@ def assert_same(row, one):
 
 
 @given(st.randoms(use_true_random=False), st.lists(LENGTHS, min_size=1, max_size=5), st.lists(MEMORIES, min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_equal_to_size_row_by_row(rng, lengths, memories):
     models, flags = at_random(rng)
     frame = sweep(models, max_model_len=lengths, available_bytes=memories, **flags)
