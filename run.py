@@ -6,9 +6,10 @@
     python run.py test     run the tests
     python run.py check    one glance: what is right and wrong on this laptop
     python run.py store    run the notebooks and store their pictures and tables
+    python run.py bench    measure how fast the engine is
 
 The first start makes the folder .venv beside this file and fetches the packages into it.
-Later starts need no network. Further arguments go to JupyterLab, pytest or the notebooks' runner.
+Later starts need no network. Further arguments go to JupyterLab, pytest, the notebooks' runner or the benchmark.
 KV_VENV names another folder for .venv, KV_BROWSER another Chromium for the browser tests.
 """
 # Written so that any Python since 2.7 can read it, and an old one can say what is wrong.
@@ -388,6 +389,11 @@ def store(arguments):
     return become([str(python), str(ROOT / "tests" / "notebook_store.py")] + list(arguments), workbook_environment())
 
 
+def bench(arguments):
+    python = set_up("test")
+    return become([str(python), str(ROOT / "tests" / "bench" / "bench.py")] + list(arguments), workbook_environment())
+
+
 # --- check -----------------------------------------------------------------------------------
 
 def probe(_arguments):
@@ -493,6 +499,7 @@ COMMANDS = {
     "test": (test, "run the tests"),
     "check": (check, "one glance: what is right and wrong on this laptop"),
     "store": (store, "run the notebooks and store their pictures and tables"),
+    "bench": (bench, "measure how fast the engine is"),
 }
 HIDDEN = {"_probe": probe}
 

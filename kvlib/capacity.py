@@ -153,18 +153,15 @@ def size(model: Model, engine: Engine | None = None, *, available_bytes: int | S
 def size_plan(made: Plan, *, available_bytes=None, memory: MemoryBudget | None = None) -> Sizing:
     """:func:`size` for a plan already made: the same groups under another memory."""
     engine, bytes_per_block = made.engine, made.stage_bytes_per_block
-    available, source = _available(made, available_bytes, memory)
-    override = engine.num_gpu_blocks_override
-    if override is not None:
-        available = [override * each for each in bytes_per_block]
+    available, source = stage_memory(made, available_bytes, memory)
     stages = tuple(Stage(layers, each, have, max(0, have) // each if each else 0)
                    for layers, each, have in zip(made.stage_layers, bytes_per_block, available))
-    num_blocks = min((stage.num_blocks for stage in stages if stage.bytes_per_block), default=0)
+    fit = made.blocks_that_fit(available)
+    num_blocks, room = max(0, fit), fit - made.held_back_blocks
     checked = [(stage.bytes_per_block, stage.available_bytes - made.held_back_blocks * stage.bytes_per_block)
                for stage in stages if stage.bytes_per_block]
     asked = made.setup.max_model_len
     needed = made.blocks_per_request(asked)
-    room = min(have // each for each, have in checked)
     estimate = asked if needed <= room else _longest(made.blocks_per_request, room, asked)
     length = asked
     if engine.max_model_len == -1 and 0 < estimate < asked:
@@ -173,13 +170,19 @@ def size_plan(made: Plan, *, available_bytes=None, memory: MemoryBudget | None =
     concurrency = num_blocks / needed
     return Sizing(plan=made, stages=stages, num_gpu_blocks=num_blocks, blocks_per_request=needed,
                   max_model_len=length, max_concurrency=concurrency,
-                  kv_cache_tokens=_printed_tokens(made, num_blocks, concurrency, length),
+                  kv_cache_tokens=printed_tokens(made, num_blocks, concurrency, length),
                   estimated_max_model_len=estimate, outcome=outcome, refusal=refusal, memory=memory,
                   available_source=source)
 
 
+def stage_memory(made: Plan, given=None, memory: MemoryBudget | None = None) -> tuple[list[int], str]:
+    """Available bytes of each stage, and how they are known; a block count that was set stands for its bytes."""
+    available, source = _available(made, given, memory)
+    override = made.engine.num_gpu_blocks_override
+    return (available if override is None else [override * each for each in made.stage_bytes_per_block]), source
+
+
 def _available(made: Plan, given, memory) -> tuple[list[int], str]:
-    """Available bytes of each stage, and how they are known."""
     engine, stages = made.engine, len(made.stage_bytes_per_block)
     fixed = engine.kv_cache_memory_bytes
     if given is not None and memory is not None:
@@ -222,44 +225,57 @@ def _longest(blocks_for: Callable[[int], int], room: int, longest: int) -> int:
     return low
 
 
-def _printed_tokens(made: Plan, num_blocks: int, concurrency: float, max_model_len: int) -> int:
+def printed_tokens(made: Plan, num_blocks: int, concurrency: float, max_model_len: int, whole=int) -> int:
     """The token figure of the log line: division first and truncated, as vLLM does; before 0.20.1 another formula."""
     if made.engine.version.has("tokens_from_concurrency"):
-        return int(concurrency * max_model_len)
-    smallest = min(group.block_size for group in made.groups)
-    return num_blocks // len(made.groups) * smallest * made.engine.decode_context_parallel_size
+        return whole(concurrency * max_model_len)
+    return num_blocks // len(made.groups) * made.printed_block * made.engine.decode_context_parallel_size
 
 
 def _judge(made: Plan, memory, checked, num_blocks: int, needed: int, length: int, estimate: int):
     """Where a launch fails first, in the order in which vLLM checks."""
-    engine = made.engine
-    if memory is not None:  # checked whatever the cache is fixed at
-        picked = memory.pick("typical")
-        free = picked.free_bytes
-        wanted = requested_bytes(picked.total_bytes, made.setup.gpu_memory_utilization)
-        if free is not None and free < wanted:
-            return "free_memory", Refusal(
-                needed_gib=gib_text(wanted), available_gib=gib_text(free),
-                message=f"free memory at start is {gib_text(free)} GiB, less than the {gib_text(wanted)} GiB requested")
-        if picked.weights_bytes > (free if free is not None else picked.total_bytes):
-            return "weights_do_not_fit", Refusal(
-                needed_gib=gib_text(picked.weights_bytes), available_gib=gib_text(picked.total_bytes),
-                message="the weights alone are larger than the GPU")
+    early = fails_before_profiling(made, memory)
+    if early:
+        return early
     if any(have <= 0 for _, have in checked):
         return "no_cache_memory", Refusal(available_gib=gib_text(min(have for _, have in checked)),
                                           message="no memory is left for the cache blocks")
-    if engine.max_model_len == -1 and not estimate:
+    if made.engine.max_model_len == -1 and not estimate:
         return "max_model_len", Refusal(message="auto-fit finds no length: not even one token fits")
     for each, have in checked:
         if each * needed > have:
             quoted = _longest(made.blocks_per_request, have // each, length)  # vLLM stops at the first stage
             return "max_model_len", Refusal(gib_text(each * needed), gib_text(have), quoted,
                                             f"one request of {length:,} tokens does not fit")
-    seqs_asked = engine.max_num_seqs is not None or engine.gpu is not None
-    if made.model.has_state and seqs_asked and not engine.enforce_eager and made.setup.max_num_seqs > num_blocks:
+    if state_blocks_wanted(made) > num_blocks:
         return "max_num_seqs", Refusal(message=f"max_num_seqs {made.setup.max_num_seqs:,} is more than the "
                                                f"{num_blocks:,} blocks for states")
     return "passes", None
+
+
+def fails_before_profiling(made: Plan, memory: MemoryBudget | None) -> tuple[str, Refusal] | None:
+    """The two checks that need no cache, and are made whatever it is fixed at: free memory at start, and room for the weights."""
+    if memory is None:
+        return None
+    picked = memory.pick("typical")
+    free = picked.free_bytes
+    wanted = requested_bytes(picked.total_bytes, made.setup.gpu_memory_utilization)
+    if free is not None and free < wanted:
+        return "free_memory", Refusal(
+            needed_gib=gib_text(wanted), available_gib=gib_text(free),
+            message=f"free memory at start is {gib_text(free)} GiB, less than the {gib_text(wanted)} GiB requested")
+    if picked.weights_bytes > (free if free is not None else picked.total_bytes):
+        return "weights_do_not_fit", Refusal(
+            needed_gib=gib_text(picked.weights_bytes), available_gib=gib_text(picked.total_bytes),
+            message="the weights alone are larger than the GPU")
+    return None
+
+
+def state_blocks_wanted(made: Plan) -> int:
+    """Blocks that the states of ``max_num_seqs`` sequences take; 0 where vLLM does not check, or nobody said."""
+    engine = made.engine
+    asked = engine.max_num_seqs is not None or engine.gpu is not None
+    return made.setup.max_num_seqs if made.model.has_state and asked and not engine.enforce_eager else 0
 
 
 def size_range(model: Model, engine: Engine | None = None, *, memory: MemoryBudget) -> tuple[Sizing, Sizing, Sizing]:
@@ -269,7 +285,7 @@ def size_range(model: Model, engine: Engine | None = None, *, memory: MemoryBudg
     >>> GiB = 1 << 30
     >>> budget = MemoryBudget(24 * GiB, 3 * GiB, peak_activation_bytes=Band(GiB // 2, GiB, 2 * GiB))
     >>> [s.num_gpu_blocks for s in size_range(load_model("Qwen2.5-1.5B"), memory=budget)]
-    [39058, 41399, 42569]
+    [39976, 42317, 43487]
     """
     made = plan(model, engine if engine is not None else Engine())
     low, typical, high = (size_plan(made, memory=memory.pick(side)) for side in ("least", "typical", "most"))

@@ -16,7 +16,7 @@ import json
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from .errors import ConfigError, EngineError
@@ -204,6 +204,7 @@ def _words(name: str) -> list[str]:
 # Weights
 
 
+@lru_cache(maxsize=1024)
 def weights(model: str, dtype: str | None = None, tensor_parallel_size: int = 1) -> Weights:
     """The weights of a catalogue model on one GPU: as a launch measured them, else as the parameters imply.
 

@@ -119,18 +119,10 @@ class Engine:
     num_gpu_blocks_override: int | None = _flag(None, _integer(1))
 
     def __init__(self, **flags):
-        for name in flags:
-            if name not in _FIELDS:
-                near = get_close_matches(name, _FIELDS, 1)
-                raise EngineError(f"Engine has no flag {name}" + (f"; did you mean {near[0]}?" if near else ""),
-                                  flag=name, expected=near[0] if near else None)
+        for name, value in flags.items():
+            check_flag(name, value)
         for name, spec in _FIELDS.items():
-            value = flags.get(name, spec.default)
-            good, expected = spec.metadata["check"](value)
-            if not good or (value is None and spec.metadata["required"]):
-                raise EngineError(f"{name} is {_short(value)}; it must be {expected}",
-                                  flag=name, found=value, expected=expected)
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, flags.get(name, spec.default))
         object.__setattr__(self, "_version", parse_version(self.vllm_version))
         if self.draft_model is not None and not isinstance(self.draft_model, Model):
             object.__setattr__(self, "draft_model", load_model(self.draft_model))
@@ -169,6 +161,18 @@ class Engine:
 
 
 _FIELDS = {spec.name: spec for spec in dataclasses.fields(Engine)}
+
+
+def check_flag(name: str, value) -> None:
+    """Raise EngineError where there is no flag of that name, or it does not take that value."""
+    spec = _FIELDS.get(name)
+    if spec is None:
+        near = get_close_matches(name, _FIELDS, 1)
+        raise EngineError(f"Engine has no flag {name}" + (f"; did you mean {near[0]}?" if near else ""),
+                          flag=name, expected=near[0] if near else None)
+    good, expected = spec.metadata["check"](value)
+    if not good or (value is None and spec.metadata["required"]):
+        raise EngineError(f"{name} is {_short(value)}; it must be {expected}", flag=name, found=value, expected=expected)
 
 
 def _short(value) -> str:

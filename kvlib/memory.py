@@ -60,6 +60,8 @@ class MemoryBudget:
 
     def pick(self, side: str) -> MemoryBudget:
         """All ints: ``"typical"``, or the ``"least"`` or ``"most"`` cache that the bands allow."""
+        if not self.assumed:
+            return self
         end = {"typical": ("typical", "typical"), "least": ("low", "high"), "most": ("high", "low")}[side]
         memory, use = end
         return MemoryBudget(at(self.total_bytes, memory), *(at(getattr(self, term), use) for term in TERMS),

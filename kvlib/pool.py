@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from .engine import Engine
 from .errors import UnknownArchitectureError
@@ -56,11 +57,14 @@ class Plan:
     stage_bytes_per_block: tuple[int, ...]
     alike: tuple[tuple[tuple[Spec, ...], int], ...]  # the specs of a group, and how many groups are just like it
 
-    def blocks_per_request(self, max_model_len: int) -> int:
-        """Blocks of all groups together for one request of that many tokens."""
+    def blocks_per_request(self, max_model_len: int, least=min) -> int:
+        """Blocks of all groups together for one request of that many tokens; the specs of one group take equally many."""
         flight, dcp = self.setup.tokens_in_flight, self.engine.decode_context_parallel_size
-        return sum(count * max(blocks_per_request(spec, max_model_len, flight, dcp) for spec in specs)
-                   for specs, count in self.alike)
+        return sum(count * blocks_per_request(specs[0], max_model_len, flight, dcp, least) for specs, count in self.alike)
+
+    def blocks_that_fit(self, available_bytes: Sequence[int], least=min) -> int:
+        """Blocks for which every stage has the memory, given what each has; below zero where one has less than none."""
+        return reduce(least, (have // each for have, each in zip(available_bytes, self.stage_bytes_per_block) if each))
 
     @property
     def bytes_per_token(self) -> int:
@@ -74,12 +78,17 @@ class Plan:
         return cdiv(heaviest, self.engine.decode_context_parallel_size)
 
     @property
+    def printed_block(self) -> int:
+        """Tokens in the smallest block of all groups, which the token figure counted in before 0.20.1."""
+        return min(group.block_size for group in self.groups)
+
+    @property
     def held_back_blocks(self) -> int:
         """Blocks that the start-up check leaves out: the null block, since 0.29."""
         return 1 if self.engine.version.has("null_block_held_back") else 0
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=8192)
 def plan(model: Model, engine: Engine) -> Plan:
     """Work out groups and bytes per block. Raises EngineError or UnknownArchitectureError."""
     setup = resolve(model, engine)

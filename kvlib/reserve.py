@@ -119,6 +119,7 @@ def _counted(model: Model) -> int | None:
         return None
 
 
+@lru_cache(maxsize=8192)
 def assumed_budget(model: Model, engine: Engine | None = None, *, weight_dtype: str | None = None) -> MemoryBudget:
     """What can be said of one GPU's memory before a launch: the card, the weights, and a band for each other term.
 

@@ -53,14 +53,17 @@ class Spec:
             f"{self.kind} {self.reach}" if self.reach else f"state {self.state_blocks}"
 
 
-def blocks_per_request(spec: Spec, max_model_len: int, tokens_in_flight: int, dcp: int = 1) -> int:
-    """Blocks that one request of ``max_model_len`` tokens takes in one group of this spec."""
+def blocks_per_request(spec: Spec, max_model_len: int, tokens_in_flight: int, dcp: int = 1, least=min) -> int:
+    """Blocks that one request of ``max_model_len`` tokens takes in one group of this spec.
+
+    ``least`` is ``numpy.minimum`` where ``max_model_len`` is an array.
+    """
     if spec.state_blocks:
         return spec.state_blocks
     if spec.kind == "sliding":
-        return cdiv(min(spec.reach - 1 + tokens_in_flight, max_model_len), spec.block_size) + 1
+        return cdiv(least(spec.reach - 1 + tokens_in_flight, max_model_len), spec.block_size) + 1
     if spec.kind == "chunked":
-        return cdiv(min(spec.reach + tokens_in_flight, max_model_len), spec.block_size)
+        return cdiv(least(spec.reach + tokens_in_flight, max_model_len), spec.block_size)
     return cdiv(cdiv(max_model_len, dcp), spec.block_size)
 
 

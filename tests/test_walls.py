@@ -17,6 +17,7 @@ HEAVY = {"numpy", "pandas", "altair", "ipywidgets", "anywidget", "traitlets", "I
 ORDER = [{"errors", "units"}, {"versions", "layers"}, {"fields"}, {"families", "model"}, {"config"}, {"engine"}, {"resolve"},
          {"spec"}, {"pool"}, {"memory"}, {"steps", "log_lines"}, {"capacity"}]
 
+FOLDERS = ("panels", "sweep")
 MODULES = sorted(path for path in PACKAGE.glob("*.py") if path.stem != "__init__")
 MATHS = [path for path in MODULES if path.stem not in SHOWN]
 
@@ -39,7 +40,7 @@ def imports(path):
                 other.add(first)
             elif rest:
                 own.add(rest[0])
-    known = {module.stem for module in MODULES} | {"panels"}
+    known = {module.stem for module in MODULES} | set(FOLDERS)
     return own & known, other
 
 
@@ -72,7 +73,8 @@ def test_the_data_flows_one_way(path):
 
 def test_no_circle():
     graph = {path.stem: imports(path)[0] - {path.stem} for path in MODULES}
-    graph["panels"] = set().union(*(imports(path)[0] for path in (PACKAGE / "panels").glob("*.py"))) - {"panels"}
+    for folder in FOLDERS:
+        graph[folder] = set().union(*(imports(path)[0] for path in (PACKAGE / folder).glob("*.py"))) - {folder}
     tuple(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, and names the circle
 
 
@@ -107,3 +109,10 @@ def test_import_takes_under_a_tenth_of_a_second():
     while len(seconds) < 10 and not (seconds and min(seconds) < 0.1):
         seconds.append(float(fresh(STOPWATCH)))
     assert min(seconds) < 0.1
+
+
+def test_the_sweep_needs_numpy_and_pandas_alone():
+    for path in (PACKAGE / "sweep").glob("*.py"):
+        own, other = imports(path)
+        assert not own & SHOWN - {"sweep"}
+        assert other - sys.stdlib_module_names <= {"numpy", "pandas"}
