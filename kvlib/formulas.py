@@ -113,15 +113,20 @@ def every_layer(config: Any, kv_cache_dtype: str = "auto") -> Count:
 
 #: The five, in the order in which the lesson tells them.
 FORMULAS: dict[str, Callable[..., Count]] = {
-    "ours": ours, "attention_heads": attention_heads, "hidden_over_heads": hidden_over_heads,
-    "mla_as_heads": mla_as_heads, "every_layer": every_layer}
+    "ours": ours,
+    "attention_heads": attention_heads,
+    "hidden_over_heads": hidden_over_heads,
+    "mla_as_heads": mla_as_heads,
+    "every_layer": every_layer,
+}
 #: What each slip is, in words that finish "counts …".
 WORDS = {
     "attention_heads": "attention heads as KV heads",
     "hidden_over_heads": "head_dim as hidden_size / num_attention_heads",
     "mla_as_heads": "latent attention (MLA) as if each head kept keys and values",
     "rope_heads": "latent attention (MLA) as heads of qk_rope_head_dim",
-    "every_layer": "every layer in full, windows and states too"}
+    "every_layer": "every layer in full, windows and states too",
+}
 
 
 def counted(config: Any, slips: tuple[str, ...] = (), kv_cache_dtype: str = "auto") -> Count:
@@ -178,8 +183,11 @@ def _order(slip: str) -> int:
 def _field(model: Model, name: str) -> int:
     value = text_part(model.config)[0].get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{model.name}: this formula reads {name}, and the config has none; "
-                          "count its layers one by one", field=name, found=value)
+        raise ConfigError(
+            f"{model.name}: this formula reads {name}, and the config has none; count its layers one by one",
+            field=name,
+            found=value,
+        )
     return value
 
 
@@ -194,18 +202,23 @@ def _plain(model: Model) -> FullAttention:
 
 def _as_heads(width: Callable[[Model, LatentAttention], int]) -> Slip:
     def slip(model, layers):
-        return tuple(FullAttention(_plain(model).num_kv_heads, *[width(model, layer)] * 2)
-                     if isinstance(layer, LatentAttention) else layer for layer in layers)
+        return tuple(
+            FullAttention(_plain(model).num_kv_heads, *[width(model, layer)] * 2) if isinstance(layer, LatentAttention) else layer
+            for layer in layers
+        )
+
     return slip
 
 
 def _in_each(**changes: Callable[[Model], int]) -> Slip:
     """The attention layers with some fields replaced; windows and states stay what they are."""
+
     def slip(model, layers):
         if not any(isinstance(layer, FullAttention) for layer in layers):
             return layers
         values = {name: read(model) for name, read in changes.items()}
         return tuple(replace(layer, **values) if isinstance(layer, FullAttention) else layer for layer in layers)
+
     return slip
 
 

@@ -35,11 +35,14 @@ class Factor(NamedTuple):
     words: str
 
 
-FACTORS = (Factor(0.5, "half of the bytes (8 bits, or keys without values)"),
-           Factor(2, "twice the bytes (32 bits a number)"),
-           Factor(0.25, "a quarter of the bytes (4 bits a number)"),
-           Factor(0.265625, "the cache in the width of MXFP4 weights (4.25 bits)"),
-           Factor(1 / 4, "one GPU's share at tensor_parallel_size 4"), Factor(1 / 8, "one GPU's share at tensor_parallel_size 8"))
+FACTORS = (
+    Factor(0.5, "half of the bytes (8 bits, or keys without values)"),
+    Factor(2, "twice the bytes (32 bits a number)"),
+    Factor(0.25, "a quarter of the bytes (4 bits a number)"),
+    Factor(0.265625, "the cache in the width of MXFP4 weights (4.25 bits)"),
+    Factor(1 / 4, "one GPU's share at tensor_parallel_size 4"),
+    Factor(1 / 8, "one GPU's share at tensor_parallel_size 8"),
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,9 @@ class Diagnosis:
             return f"Agrees: {self.agrees}."
         start = f"{_times(self.ratio)} what vLLM keeps. "
         if not self.causes:
-            return start + "None of the slips tried, alone or two together, gives it: ask which layers it counts, and in what width."
+            return (
+                start + "None of the slips tried, alone or two together, gives it: ask which layers it counts, and in what width."
+            )
         told = ", or ".join(cause.words for cause in self.causes[:3])
         return f"{start}It would come from counting {told}." + (f" {self.apart}" if self.apart else "")
 
@@ -129,7 +134,9 @@ def diagnose(config: Any, figure: Any, *, tokens: int | None = None, kv_cache_dt
     'this is what a request of 32,768 tokens keeps'
     """
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= 1 << 30):
-        raise SizingError(f"tokens is {tokens!r}; it must be a whole number of at least 1, or None for the cost of one more token")
+        raise SizingError(
+            f"tokens is {tokens!r}; it must be a whole number of at least 1, or None for the cost of one more token"
+        )
     model = config if isinstance(config, Model) else load_model(config)
     value, miss = read_bytes(figure)
     right = counted(model, (), kv_cache_dtype)
@@ -164,8 +171,9 @@ def _agrees(value: float, miss: float, right: Count, reserved: int, tokens: int 
     if reserved and abs(value - reserved) <= miss:
         return f"this is what vLLM reserves for a request of {tokens:,} tokens, whole blocks and padding in it"
     if right.fixed and abs(value - tokens * right.per_token) <= miss:
-        return (f"this is the growing part of {tokens:,} tokens; windows or states, up to {right.fixed / MiB:,.1f} MiB, "
-                "are not in it")
+        return (
+            f"this is the growing part of {tokens:,} tokens; windows or states, up to {right.fixed / MiB:,.1f} MiB, are not in it"
+        )
     return ""
 
 
@@ -175,7 +183,11 @@ def _causes(model: Model, tokens: int | None, kv_cache_dtype: str) -> Iterator[t
         for slips in combinations(WORDS, many):
             try:
                 count = counted(model, slips, kv_cache_dtype)
-                idle = any(counted(model, rest, kv_cache_dtype) == count for rest in combinations(slips, many - 1)) if many else False
+                idle = (
+                    any(counted(model, rest, kv_cache_dtype) == count for rest in combinations(slips, many - 1))
+                    if many
+                    else False
+                )
             except SizingError:
                 continue
             if idle:  # one of them changes nothing on this model
@@ -190,8 +202,9 @@ def _causes(model: Model, tokens: int | None, kv_cache_dtype: str) -> Iterator[t
 def _fewest(model: Model, value: float, miss: float, tokens: int | None, kv_cache_dtype: str) -> list[Cause]:
     """The explanations with the fewest slips, those of the layers first. Where a bare factor would do, one with a slip
     more as well: two mistakes may half cancel."""
-    fitting = [(many, cause) for many, cause in _causes(model, tokens, kv_cache_dtype)
-               if many and abs(cause.bytes - value) <= miss]
+    fitting = [
+        (many, cause) for many, cause in _causes(model, tokens, kv_cache_dtype) if many and abs(cause.bytes - value) <= miss
+    ]
     least = min((many for many, _ in fitting), default=0)
     found = [cause for many, cause in fitting if many == least]
     if found and not any(cause.slips for cause in found):
@@ -206,8 +219,10 @@ def _telling(model: Model, causes: tuple[Cause, ...], kv_cache_dtype: str) -> st
             continue
         other = load_model(name)
         try:
-            told = [counted(other, cause.slips, kv_cache_dtype).per_token * (cause.factor.times if cause.factor else 1)
-                    for cause in causes[:2]]
+            told = [
+                counted(other, cause.slips, kv_cache_dtype).per_token * (cause.factor.times if cause.factor else 1)
+                for cause in causes[:2]
+            ]
         except SizingError:
             continue
         if abs(told[0] - told[1]) > 0.01 * max(told):
