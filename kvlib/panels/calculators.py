@@ -117,9 +117,15 @@ class FiveFormulas(Panel):
                     Col("working", "worked out as", "text"),
                 ],
             ),
-            note="Whole model on one GPU, vLLM 0.33 with the defaults of an 80 GiB card: 8,192 tokens a step, prefix caching on.",
+            note="Whole model on one GPU, vLLM 0.33 with the defaults of an 80 GiB card: 8,192 tokens a step, prefix caching on."
+            + _too_long(s),
             description="; ".join(f"{name}: {figure}" for name, _, figure, _ in items) + ".",
         )
+
+
+def _too_long(s) -> str:
+    longest = load_model(s.model).max_position_embeddings
+    return f" Longer than {s.model}'s own maximum, {longest:,} tokens." if longest and s.tokens > longest else ""
 
 
 _SPECS: dict = {}

@@ -136,7 +136,7 @@ def shares(chosen=(0.92, 0.87, 0.85, 0.80, 0.70)) -> Table:
                 Col("spare", "of it free at start", ".2f", "GiB"),
                 Col("tokens", "tokens of Qwen3-8B"),
             ],
-            caption="A GB10: 121.63 GiB, of which 7.72 were in use before vLLM",
+            caption="A GB10: 121.63 GiB, of which 113.91 were free before vLLM",
         )
     )
 
