@@ -1,0 +1,30 @@
+"""What stands under each of the fifteen questions of notebook 11, in one place to import from."""
+
+from kvlib.panels.question_base import HYBRID
+from kvlib.panels.questions_log import after_upgrade, at_once, printed_by_length, two_prints, ways_out, which_line
+from kvlib.panels.questions_memory import cards, fixed_cache, page_cache, planner, profiled, same_pool, shares, where_it_went
+from kvlib.panels.questions_models import eight_gpus, fp8_gain, hybrid_blocks, split, too_many, window_table
+
+__all__ = [
+    "HYBRID",
+    "after_upgrade",
+    "at_once",
+    "cards",
+    "eight_gpus",
+    "fixed_cache",
+    "fp8_gain",
+    "hybrid_blocks",
+    "page_cache",
+    "planner",
+    "printed_by_length",
+    "profiled",
+    "same_pool",
+    "shares",
+    "split",
+    "too_many",
+    "two_prints",
+    "ways_out",
+    "where_it_went",
+    "which_line",
+    "window_table",
+]
