@@ -1,9 +1,12 @@
 # Thin names over run.py, which does the work: `make lab` is `python run.py lab`.
 PYTHON ?= $(shell command -v python3 || command -v python)
 
-.PHONY: help lab test check store
+.PHONY: help lab test check store fresh learner bundle
 help:
 	@"$(PYTHON)" run.py help
 
 lab test check store:
+	"$(PYTHON)" run.py $@ $(ARGS)
+
+fresh learner bundle:
 	"$(PYTHON)" run.py $@ $(ARGS)

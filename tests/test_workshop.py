@@ -249,3 +249,25 @@ def test_blanking():
     assert learner.blank('my_x = 3 * 4   # KiB\ncheck("01.1", my_x)') == 'my_x = None                        # KiB\ncheck("01.1", my_x)'
     assert learner.blank('my_f = "a # b"\ncheck("01.2", my_f)').startswith("my_f = None")
     assert learner.number_of("ex-01-2-check") == "01.2" and learner.number_of("ex4-fit") is None
+
+
+def card_minutes(path):
+    return [int(n) for n in re.findall(r"\d+", re.search(r"\*\*Time\*\*(.*)", learner.cells_of(path)[0].source)[1])]
+
+
+def test_the_minutes_fit_the_cards():
+    for path in learner.learners():
+        _, exercises = card_minutes(path)
+        if path.stem == "workshop_90":
+            assert exercises == sum(about.minutes for about in ninety())
+        else:
+            assert sum(e.about.minutes for n, e in register().items() if n.startswith(path.name[:2])) <= exercises, path.name
+
+
+def test_the_ninety_minutes_hold_the_six_and_no_others():
+    cells = learner.cells_of(learner.NOTEBOOKS / "workshop_90.ipynb")
+    held = {learner.number_of(cell.id) for cell in cells} - {None}
+    assert held == {about.number for about in ninety()}
+    clock = next(cell.source for cell in cells if cell.id == "clock")
+    times = [int(h) * 60 + int(m) for h, m in re.findall(r"^\| (\d):(\d\d) ", clock, re.M)]
+    assert times == sorted(times) and times[0] == 0 and times[-1] < 90

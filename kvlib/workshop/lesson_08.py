@@ -50,7 +50,7 @@ EXERCISES = (
                           "that halves the printed size; the blocks of state do not double, so a little more is left"),
                          (_log().kv_cache_tokens, "the states stay, the tokens do not: each takes twice the bytes")],
           because="784 tokens a block, 169 + 6 blocks a request, and the same 2,210 blocks."),
-    entry("08.4", "A log of an older release", "read this log", "medium", 4,
+    entry("08.4", "A log of an older release", "read this log", "medium", 3,
           "the two lines of an old log are thought to be about the same thing",
           ("The request line was right all along. Which figure did it come from?",
            "Blocks of a request × concurrency gives whole blocks of the pool; then requests × length."),
