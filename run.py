@@ -8,6 +8,10 @@
     python run.py store    run the notebooks and store their pictures and tables
     python run.py bench    measure how fast the engine is
 
+    python run.py fresh 03 keep a notebook that was worked in, and put the original back
+    python run.py learner  make the learners' blank exercises from the solutions
+    python run.py bundle   fetch the packages for other laptops, to install without a network
+
 The first start makes the folder .venv beside this file and fetches the packages into it.
 Later starts need no network. Further arguments go to JupyterLab, pytest, the notebooks' runner or the benchmark.
 KV_VENV names another folder for .venv, KV_BROWSER another Chromium for the browser tests.
@@ -227,6 +231,12 @@ def pip(folder, found, arguments, show=False):
     return process.returncode == 0, "".join(lines)
 
 
+def carried():
+    """The folder of packages that `bundle` fetched and somebody brought along, or None."""
+    folder = ROOT / "wheels"
+    return folder if folder.is_dir() and any(folder.glob("*.whl")) else None
+
+
 def have_all(folder, found, extra):
     """Whether the environment already holds all that an extra needs; asks no network."""
     quiet = ["install", "--dry-run", "--no-index", "--disable-pip-version-check"]
@@ -251,12 +261,17 @@ def set_up(extra=""):
     elif known and have_all(folder, found, extra):
         write_stamp(folder, extra, stamp(found.version))
         return python
-    say("Fetching the packages, once; it takes a minute or two and needs the network ...")
     started = time.monotonic()
     target = ".[{0}]".format(extra) if extra else "."
     # Python compiles each module when it is first used; compiling all of them now would take 10 s more.
     command = ["install", "--disable-pip-version-check", "--no-input", "--no-compile", "-e", target]
-    worked, text = pip(folder, found, command, show=True)
+    worked, text = False, ""
+    if carried():
+        say("Installing the packages that were brought along, without the network; it takes a minute or two ...")
+        worked, text = pip(folder, found, command + ["--no-index", "--find-links", str(carried())], show=True)
+    if not worked:
+        say("Fetching the packages, once; it takes a minute or two and needs the network ...")
+        worked, text = pip(folder, found, command, show=True)
     log = folder / "install.log"
     log.write_text(text, encoding="utf-8")
     if not worked:
@@ -333,6 +348,7 @@ def become(command, env):
 
 def lab(arguments):
     python = set_up()
+    keep_originals()
     lab_config(environment_folder() / "jupyter", ROOT, FIRST_NOTEBOOK)
     say("JupyterLab is starting. Leave this window open; Ctrl-C twice ends it.")
     return become(lab_command(python, arguments), workbook_environment())
@@ -392,6 +408,72 @@ def store(arguments):
 def bench(arguments):
     python = set_up("test")
     return become([str(python), str(ROOT / "tests" / "bench" / "bench.py")] + list(arguments), workbook_environment())
+
+
+# --- for a class -------------------------------------------------------------------------------
+
+def kept_originals():
+    return environment_folder() / "originals"
+
+
+def keep_originals():
+    """Copy notebooks that are new here, before anybody works in them: `fresh` puts them back where git cannot."""
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        copy = kept_originals() / path.name
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(path), str(copy))
+
+
+def original(path):
+    """A notebook as it was handed out: what git holds, else the copy of the first start; None if neither is there."""
+    try:
+        done = subprocess.run(["git", "show", "HEAD:./notebooks/" + path.name], cwd=str(ROOT), capture_output=True)
+        if done.returncode == 0:
+            return done.stdout
+    except OSError:
+        pass
+    copy = kept_originals() / path.name
+    return copy.read_bytes() if copy.exists() else None
+
+
+def fresh(arguments):
+    folder = ROOT / "notebooks"
+    names = sorted(path.name for path in folder.glob("*.ipynb"))
+    if not arguments:
+        raise Trouble("Say which notebook, by the beginning of its name: {0}".format(command_line("fresh 03")))
+    for beginning in arguments:
+        chosen = [folder / name for name in names if name.startswith(beginning)]
+        if not chosen:
+            raise Trouble("No notebook begins with {0!r}; there are {1}.".format(beginning, ", ".join(names)))
+        for path in chosen:
+            put_back(path)
+    return 0
+
+
+def put_back(path):
+    before = original(path)
+    if before is None:
+        raise Trouble("The original of {0} is not at hand: unpack or clone the project again beside this one.".format(path.name))
+    if path.read_bytes() == before:
+        say("{0} is as it was handed out.".format(path.name))
+        return
+    mine = path.parent / "mine" / "{0}-{1}.ipynb".format(path.stem, time.strftime("%Y-%m-%d-%H%M%S"))
+    mine.parent.mkdir(exist_ok=True)
+    shutil.copyfile(str(path), str(mine))
+    path.write_bytes(before)
+    say("Yours is kept as notebooks/mine/{0}, and {1} is as it was handed out.".format(mine.name, path.name))
+    say("Is it open in JupyterLab? Then choose File, Reload Notebook from Disk.")
+
+
+def learner(arguments):
+    python = set_up("test")
+    return become([str(python), str(ROOT / "tests" / "learner.py")] + list(arguments), workbook_environment())
+
+
+def bundle(arguments):
+    python = set_up("test")
+    return become([str(python), str(ROOT / "tests" / "bundle.py")] + list(arguments), workbook_environment())
 
 
 # --- check -----------------------------------------------------------------------------------
@@ -501,12 +583,17 @@ COMMANDS = {
     "store": (store, "run the notebooks and store their pictures and tables"),
     "bench": (bench, "measure how fast the engine is"),
 }
+CLASSROOM = {
+    "fresh": (fresh, "keep a notebook that was worked in, put the original back"),
+    "learner": (learner, "make the learners' blank exercises from the solutions"),
+    "bundle": (bundle, "fetch the packages for other laptops, to install without a network"),
+}
 HIDDEN = {"_probe": probe}
 
 
 def usage():
-    lines = ["  {0:<44} {1}".format(command_line(name), text) for name, (_, text) in COMMANDS.items()]
-    return "The KV cache workbook. Commands:\n" + "\n".join(lines)
+    lines = [["  {0:<44} {1}".format(command_line(name), text) for name, (_, text) in some.items()] for some in (COMMANDS, CLASSROOM)]
+    return "The KV cache workbook. Commands:\n" + "\n".join(lines[0]) + "\n\nFor a class:\n" + "\n".join(lines[1])
 
 
 def main(arguments):
@@ -517,7 +604,8 @@ def main(arguments):
         say(usage())
         return 0
     name, rest = arguments[0], arguments[1:]
-    action = COMMANDS[name][0] if name in COMMANDS else HIDDEN.get(name)
+    commands = dict(COMMANDS, **CLASSROOM)
+    action = commands[name][0] if name in commands else HIDDEN.get(name)
     if action is None:
         print("There is no command {0!r}.\n{1}".format(name, usage()), file=sys.stderr)
         return 2

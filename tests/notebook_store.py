@@ -32,7 +32,7 @@ class NotebookFailed(AssertionError):
 
 def names(only=()):
     """The notebooks, by name; ``only`` keeps those that begin with one of the texts."""
-    found = sorted(p for p in NOTEBOOKS.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+    found = sorted(p for p in NOTEBOOKS.rglob("*.ipynb") if not {".ipynb_checkpoints", "mine"} & set(p.relative_to(NOTEBOOKS).parts))
     return [p for p in found if not only or p.name.startswith(tuple(only))]
 
 

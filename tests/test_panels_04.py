@@ -264,14 +264,6 @@ def test_computing_is_quick(make):
     assert best < 0.005
 
 
-@pytest.mark.parametrize("name, right", [("past the heads", 24), ("two gains", 1_419_824)])
-def test_exercises(name, right):
-    assert lesson.check(name, right).state == "right"
-    assert lesson.check(name, None).state == "open"
-    for slip in facts.EXERCISES[name].slips:
-        assert "–" in lesson.check(name, slip).text
-
-
 def test_inventory_rows_have_their_cells():
     cells = {cell["id"] for cell in store.read(NOTEBOOK).cells}
     rows = [row for row in catalog.note_rows() if row["notebook"] == NOTEBOOK.name]

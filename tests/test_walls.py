@@ -11,13 +11,13 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kvlib"
 
 # What draws, shows, sweeps or simulates. All other modules are maths.
-SHOWN = {"__main__", "hub", "tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "sweep", "traffic"}
+SHOWN = {"__main__", "hub", "tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "workshop", "sweep", "traffic"}
 HEAVY = {"numpy", "pandas", "altair", "ipywidgets", "anywidget", "traitlets", "IPython", "vl_convert", "numba"}
 # The data's way, from the bottom up: none imports one that stands further right.
 ORDER = [{"errors", "units"}, {"versions", "layers"}, {"fields"}, {"families", "model"}, {"config"}, {"engine"}, {"resolve"},
          {"spec"}, {"pool"}, {"memory"}, {"steps", "log_lines"}, {"capacity"}]
 
-FOLDERS = ("panels", "sweep")
+FOLDERS = {"panels", "sweep", "workshop"}
 MODULES = sorted(path for path in PACKAGE.glob("*.py") if path.stem != "__init__")
 MATHS = [path for path in MODULES if path.stem not in SHOWN]
 
@@ -40,7 +40,7 @@ def imports(path):
                 other.add(first)
             elif rest:
                 own.add(rest[0])
-    known = {module.stem for module in MODULES} | set(FOLDERS)
+    known = {module.stem for module in MODULES} | FOLDERS
     return own & known, other
 
 

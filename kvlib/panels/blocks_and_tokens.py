@@ -15,14 +15,13 @@ from kvlib import Engine, SizingError, charts
 from kvlib.controls import (
     Choice, Col, Number, Panel, PowerOfTwo, Predict, Toggle, View, gib as shown, html, strong, table,
 )
-from kvlib.exercise import Exercise
 from kvlib.panels.length_checks import AutoFit, EightAtOnce, Refusal, llama, longest_for
 from kvlib.panels.pool_drawing import PREFIX, SLOTS, Drawing, pool_chart, pool_rows, share_out
 from kvlib.panels.program_rows import KV, PROGRAM, REFUSED, Program, model_of, on_a_card
 from kvlib.pool import plan
 from kvlib.units import KiB
 
-__all__ = ["BATCH", "EIGHT", "HEADS", "MEND", "PROGRAM", "AutoFit", "EightAtOnce", "PageAndBlock", "Planning", "Pool",
+__all__ = ["BATCH", "MEND", "PROGRAM", "AutoFit", "EightAtOnce", "PageAndBlock", "Planning", "Pool",
            "Program", "Refusal", "WorstCase", "llama", "longest_for", "margin", "on_a_card", "planning_verdict"]
 INK, UNUSED = "currentColor", charts.COLOURS["unused"]
 
@@ -289,12 +288,6 @@ class Planning(Panel):
 
 # ---- questions ------------------------------------------------------------------------------
 
-EIGHT = Exercise(lambda: longest_for(8), unit="tokens", because="401 blocks each, 3,208 of the 3,215.",
-                 slips={6430: "51,440 / 8, but 6,430 tokens take 402 whole blocks and 8 × 402 is one too many",
-                        6431: "it takes 402 blocks", 6432: "402 blocks hold 6,432 tokens, and 8 × 402 is one too many"})
-HEADS = Exercise("num_key_value_heads", because="For Llama-3.1-8B it is 8, with 32 attention heads.", slips={
-    "num_attention_heads": "those are the query heads, which leave nothing behind; keys and values are shared by several",
-    "head_dim": "that is the width of one head"})
 MEND = Predict("Which single change gets row 4 past the check at the length it then has?", name="03-mend",
                answer="--max-model-len 51424",
                options=["--max-model-len 51424", "--kv-cache-dtype fp8", "--gpu-memory-utilization 0.97",

@@ -8,7 +8,7 @@ from kvlib import catalog, charts
 from kvlib.controls import Choice, Col, Number, Panel, PowerOfTwo, Predict, View, html, mark, strong, table
 from kvlib.engine import Engine
 from kvlib.panels.token_facts import (
-    check, declared, factors, full_attention_models, others, price, request_bytes, shortcut_rows,
+    declared, factors, full_attention_models, others, price, request_bytes, shortcut_rows,
 )
 from kvlib.panels.token_pictures import (
     INK, KV, W, box, kib_bar, kib_rows, line, pixels, price_chart, shortcut_chart, word, x_at, y_at,
@@ -16,7 +16,7 @@ from kvlib.panels.token_pictures import (
 from kvlib.tables import gib
 from kvlib.units import GiB, KiB
 
-__all__ = ["DecodeWork", "Outweigh", "SharedHeads", "TokenPrice", "TokenSlab", "check", "factors",
+__all__ = ["DecodeWork", "Outweigh", "SharedHeads", "TokenPrice", "TokenSlab", "factors",
            "full_attention_models", "price_chart", "request_bytes", "shortcut_chart", "shortcut_rows"]
 
 DTYPES = {"16 bits": "auto", "fp8": "fp8"}

@@ -10,13 +10,12 @@ from functools import cache, lru_cache
 
 from kvlib import Engine, MemoryBudget, Sizing, SizingError, catalog, load_model
 from kvlib.capacity import size_plan
-from kvlib.exercise import Exercise
 from kvlib.layers import LatentAttention
 from kvlib.memory import Band
 from kvlib.pool import plan
 from kvlib.reserve import assumed_budget, model_facts, reserve_bands
 from kvlib.resolve import resolve
-from kvlib.units import GiB, gib
+from kvlib.units import GiB
 from kvlib.weights import quantization_of, weights_per_gpu
 
 CARD, SEVENTY = "H100 SXM 80GB", "Llama-3.3-70B"
@@ -251,25 +250,3 @@ def knob_models() -> list[str]:
     wanted = ("Llama-3.3-70B", "Llama-3.1-8B", "Llama-3.1-405B", "Qwen2.5-72B", "Qwen3-8B", "Qwen3-32B",
               "Qwen3-30B-A3B", "Qwen3-235B-A22B", "DeepSeek-V2-Lite", "DeepSeek-V3")
     return [name for name in wanted if name in catalog.models()]
-
-
-def _per_gpu(name, tp):
-    return plan(model_of(name), Engine(tensor_parallel_size=tp)).bytes_per_token
-
-
-EXERCISES = {
-    "past the heads": Exercise(
-        lambda: _per_gpu("Qwen3-30B-A3B", 8) // 1024, unit="KiB",
-        because="4 KV heads: on 8 GPUs each head stands on two of them, and a GPU still holds one.",
-        slips={12: "that is 96 ÷ 8; the model has 4 KV heads, and a GPU cannot hold half of one",
-               96: "that is the price on one GPU", 48: "that is two GPUs"}),
-    "two gains": Exercise(
-        lambda: int((0.92 * 80 * GiB - gib(131.5) // 8 - gib(3.0)) // (_per_gpu(SEVENTY, 8) * 16)) * 16, unit="tokens",
-        within=0.5, because="73.6 − 16.44 − 3 = 54.16 GiB, at 40 KiB a token.",
-        slips={523296 * 2: "twice the four-GPU figure: that is one of the two gains only"}),
-}
-
-
-def check(exercise: str, answer):
-    """What is right or wrong with an answer to one of the notebook's exercises."""
-    return EXERCISES[exercise].check(answer)

@@ -9,7 +9,7 @@ from kvlib.controls import Choice, Col, Number, Panel, PowerOfTwo, Predict, View
 from kvlib.memory import TERMS, at, requested_bytes
 from kvlib.panels.budget_facts import about, interval, judge, reserve_of, taken
 from kvlib.panels.budget_pictures import COUNT_TIERS, MEMORY_TIERS, bar_rows, bar_spec, strips_spec, tier
-from kvlib.panels.parallel_facts import CARD, SEVENTY, check, dealt, kv_heads, model_of, on_gpus, ranged
+from kvlib.panels.parallel_facts import CARD, SEVENTY, dealt, kv_heads, model_of, on_gpus, ranged
 from kvlib.panels.parallel_knobs import Knobs, what_it_moves
 from kvlib.panels.parallel_pictures import (
     heads_spec, heads_rows, kib_tier, price_rows, price_spec, spans_rows, spans_spec,
@@ -18,7 +18,7 @@ from kvlib.panels.program_rows import NOTE_VERSION, on_a_card
 from kvlib.tables import gib as in_gib
 from kvlib.units import GiB, gib
 
-__all__ = ["DealtHeads", "Knobs", "SplitModel", "TwoOrFour", "check", "dealt", "kv_heads", "on_gpus", "what_it_moves"]
+__all__ = ["DealtHeads", "Knobs", "SplitModel", "TwoOrFour", "dealt", "kv_heads", "on_gpus", "what_it_moves"]
 
 SPLITS = (1, 2, 4, 8, 16)
 TOKEN_TIERS = tuple(step * 10**power for power in range(4, 8) for step in (1, 2, 5))

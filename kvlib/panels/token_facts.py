@@ -9,12 +9,11 @@ from kvlib.capacity import bytes_per_token
 from kvlib.config import load_model
 from kvlib.engine import Engine
 from kvlib.errors import EngineError, SizingError
-from kvlib.exercise import Exercise
 from kvlib.layers import FullAttention, LatentAttention
 from kvlib.model import from_layers
 from kvlib.pool import plan
 from kvlib.tables import Col, esc, table
-from kvlib.units import GB, GiB, KiB
+from kvlib.units import KiB
 
 
 @functools.cache
@@ -128,31 +127,3 @@ def priced_models() -> list[dict]:
                 "full attention" if kinds == {FullAttention} else "with windows or chunks")
         rows.append({"model": name, "billions": parameters / 1e9, "kib": each / KiB, "bytes": each, "kind": kind})
     return rows
-
-
-def _outweighs(name, tokens):
-    return catalog.weights(name).bytes // (price(name) * tokens) + 1
-
-
-EXERCISES = {
-    "four numbers": Exercise(
-        lambda: price("Qwen3-235B-A22B"), unit="B", because="That is 188 KiB.",
-        slips={192512 * 16: "the 64 query heads are counted; only the 4 KV heads are kept",
-               192512 // 2: "half of it: either a 2 is missing, or head_dim came from 4096 ÷ 64 and not from the file",
-               192512 // 4: "a quarter of it: key *and* value, and 2 bytes for each number",
-               188: "right, but in KiB; bytes are asked for"}),
-    "small model": Exercise(
-        lambda: _outweighs("Qwen3-0.6B", 32768), unit="requests",
-        because="It holds 3.5 GiB, three times the 1.12 GiB of weights: a small model need not have a small cache.",
-        slips={4: "that was Qwen3-8B; take the 28 layers of Qwen3-0.6B and its 1.12 GiB",
-               0: "without a request there is no cache; the first one counts"}),
-    "wrong unit": Exercise(
-        lambda: 20 * GB // price("Qwen3-8B"), unit="tokens", because="20,000,000,000 B ÷ 147,456 B, rounded down.",
-        slips={20 * GiB // 147456: "that is 20 GiB; the planner wrote decimal GB, 10⁹ bytes",
-               20 * GB / 147456: "only whole tokens count: round down"}),
-}
-
-
-def check(exercise: str, answer):
-    """What is right or wrong with an answer to one of the notebook's exercises."""
-    return EXERCISES[exercise].check(answer)
