@@ -19,9 +19,9 @@ def test_axe_finds_nothing_serious(book, theme, name):
     page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
     expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false" if "Dark" in theme else "true")
     page.evaluate("() => document.querySelectorAll('.kv-foot details').forEach(node => { node.open = true; })")
-    cards = page.locator(".jp-Notebook .kv-card:has(input[inputmode=decimal])")
+    cards = page.locator(".jp-Notebook .kv-card:has(.kv-field .kv-box input)")
     if cards.count():     # one panel with a red sentence
-        box = cards.first.locator(".kv-box input").first
+        box = cards.first.locator(".kv-field .kv-box input").first
         box.fill("abc")
         box.press("Enter")
         expect(cards.first.get_by_role("alert")).not_to_be_empty()
