@@ -392,12 +392,24 @@ def test_command(python, arguments):
     return [str(python), "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-m", "not browser", "-rs"] + list(arguments)
 
 
-def test(arguments):
-    python = set_up("test")
+def say_without_browser(otherwise):
     if find_browser() is None:
         say("There is no browser for the browser tests: {0}.".format(HOW_TO_GET_BROWSER))
-        say("On CI they fail without one." if on_ci() else "They are skipped; all others run.")
+        say("On CI they fail without one." if on_ci() else otherwise)
+
+
+def test(arguments):
+    python = set_up("test")
+    say_without_browser("They are skipped; all others run.")
     return become(test_command(python, arguments), workbook_environment())
+
+
+def test_browser(arguments):
+    """One browser at a time, so no workers; the journeys belong to `test`."""
+    python = set_up("test")
+    say_without_browser("They are skipped.")
+    command = [str(python), "-m", "pytest", "-m", "browser", "-rs"] + list(arguments)
+    return become(command, workbook_environment())
 
 
 def store(arguments):
@@ -579,6 +591,7 @@ def check(_arguments):
 COMMANDS = {
     "lab": (lab, "open the workbook in JupyterLab"),
     "test": (test, "run the tests"),
+    "test-browser": (test_browser, "run the heavy browser suite"),
     "check": (check, "one glance: what is right and wrong on this laptop"),
     "store": (store, "run the notebooks and store their pictures and tables"),
     "bench": (bench, "measure how fast the engine is"),

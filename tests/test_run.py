@@ -316,6 +316,12 @@ def test_tests_run_on_two_workers_without_the_heavy_suite(ready, monkeypatch):
     assert ready[0][0][1:] == ["-m", "pytest", "-n", "2", "--dist", "loadgroup", "-m", "not browser", "-rs", "-k", "units"]
 
 
+def test_the_heavy_suite_runs_alone_and_takes_arguments(ready, monkeypatch):
+    monkeypatch.setattr(run, "find_browser", lambda: "/usr/bin/chromium")
+    run.main(["test-browser", "-k", "dark"])
+    assert ready[0][0][1:] == ["-m", "pytest", "-m", "browser", "-rs", "-k", "dark"]
+
+
 @pytest.mark.parametrize("ci, words", [("", "They are skipped; all others run."), ("true", "On CI they fail without one.")])
 def test_a_missing_browser_is_said_before_the_tests(ready, monkeypatch, capsys, ci, words):
     monkeypatch.setattr(run, "find_browser", lambda: None)

@@ -64,6 +64,12 @@ def samples() -> dict[str, tuple[str, str | None, dict]]:
     }
 
 
+@lru_cache(maxsize=64)
+def _bar(limit: float) -> dict:
+    """The memory bar's spec, made once for each end of its axis: making one takes longer than all the rest."""
+    return charts.themed(charts.memory_bar(limit=limit))
+
+
 def _config(text: str):
     if not text.strip():
         return None
@@ -118,7 +124,7 @@ class ReadLog(Panel):
         return {"launch": "last", "model": "as the log names it"} if name == "log" else None
 
     def chart(self):
-        return charts.memory_bar(limit=128)
+        return _bar(128)
 
     def compute(self, s):
         log, flags, model = self._log(s)
@@ -140,7 +146,7 @@ class ReadLog(Panel):
                 shown.append(diff_table(log.launches[number - 2], launch, f"What changed from launch {number - 1} to {number}"))
         shown.append(proves(x))
         return View(answer=answer(x, number, len(log.launches)), rows={"bar": charts.memory_bar_rows(parts, limit=limit)},
-                    chart=charts.memory_bar(limit=limit), table=[each for each in shown if each is not None],
+                    chart=_bar(limit), table=[each for each in shown if each is not None],
                     description=words, note="Nothing you paste leaves this computer, and none of it is stored in the notebook.")
 
     @staticmethod

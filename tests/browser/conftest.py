@@ -1,9 +1,11 @@
 """Fixtures of the browser tests: `lab` (one server a session), `page` (guarded; a test fails if anything left the machine)."""
+import contextlib
+
 import pytest
 
 import run
 
-from .lab import CONTEXT, guarded_page, running_browser, running_lab
+from .lab import CONTEXT, guarded_page, open_notebook, running_browser, running_lab
 
 SLOW_START = "[anywidget] Failed to initialize model."  # said under heavy load; the panels go on all the same
 
@@ -13,6 +15,10 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("journey") or item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.xdist_group("browser"))  # one worker, so one server and one browser
+    # Tests of one notebook stand together, so that it is opened once.
+    places = [at for at, item in enumerate(items) if "book" in getattr(item, "fixturenames", ())]
+    for at, item in zip(places, sorted((items[at] for at in places), key=lambda item: item.callspec.params["name"]), strict=True):
+        items[at] = item
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +47,47 @@ def context(browser):
 def lab(browser_program, tmp_path_factory):
     with running_lab(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
+
+
+class Shelf:
+    """Opens a notebook, runs it, and keeps it open until another is asked for."""
+
+    def __init__(self, context, lab):
+        self.context, self.lab = context, lab
+        self.notebook, self.stack = None, contextlib.ExitStack()
+
+    def open(self, name):
+        if self.notebook is None or not self.notebook.path.endswith(name):
+            self.close()
+            page = self.stack.enter_context(guarded_page(self.context))
+            self.notebook = open_notebook(page, self.lab, name)
+            self.notebook.run_all()
+        return self.notebook
+
+    def close(self):
+        self.stack.close()
+        self.notebook = None
+        self.lab.end_kernels()
+
+
+@pytest.fixture(scope="module")
+def shelf(context, lab):
+    shelf = Shelf(context, lab)
+    yield shelf
+    shelf.close()
+
+
+@pytest.fixture
+def book(shelf, lab, name):
+    """The notebook `name`, run; nothing may have gone wrong on its page, nor left the machine, when a test ends."""
+    already = len(lab.connections_out())
+    notebook = shelf.open(name)
+    page = notebook.page
+    yield notebook
+    wrong = {"cells": notebook.errors(), "outside": page.outside, "connections": lab.connections_out()[already:],
+             "scripts": [error for error in page.script_errors if SLOW_START not in error],
+             "console": [error for error in page.console_errors if SLOW_START not in error]}
+    assert not any(wrong.values()), wrong
 
 
 @pytest.fixture

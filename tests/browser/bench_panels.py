@@ -1,0 +1,178 @@
+"""How long a step of a control takes to its changed picture, beside a bare round trip to the kernel in the same run.
+
+    python tests/browser/bench_panels.py            # all notebooks
+    python tests/browser/bench_panels.py 00 04      # those whose names begin so
+
+The bare round trip is an ipywidgets slider that sets a label. Times go from the key to the last change of the words or
+the picture; each is the median of 30 steps, there and back. Bytes are those of the page's websockets, both ways.
+"""
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+
+from browser.lab import guarded_page, open_notebook, running_browser, running_lab
+from browser.walk import NOTEBOOKS, WATCH, panels_of
+
+STEPS, WARM_UP, DRAG = 30, 4, 20
+MOST_BYTES = 10 * 1024      # a step
+BARE = """\
+import ipywidgets
+_slider, _label = ipywidgets.IntSlider(value=50), ipywidgets.Label("50")
+_slider.observe(lambda change: setattr(_label, "value", str(change["new"])), "value")
+ipywidgets.VBox([_slider, _label])"""
+
+# Armed before a key: resolves with [ms to the first change, ms to the last], once 120 ms pass without another.
+ARM = """([root, watched]) => {
+  const places = [...root.querySelectorAll(watched)];
+  window.kvStep = new Promise(done => {
+    let start = 0, first = 0, last = 0, quiet = null;
+    const end = () => { eye.disconnect(); done(first ? [first - start, last - start] : null); };
+    const eye = new MutationObserver(() => {
+      last = performance.now();
+      first ||= last;
+      clearTimeout(quiet);
+      quiet = setTimeout(end, 120);
+    });
+    window.addEventListener("keydown", () => {
+      start = performance.now();
+      for (const place of places) eye.observe(place, { childList: true, subtree: true, attributes: true, characterData: true });
+      quiet = setTimeout(end, 1500);
+    }, { capture: true, once: true });
+  });
+}"""
+SHIFTS = """() => {
+  window.kvShift = 0;
+  new PerformanceObserver(list => { for (const entry of list.getEntries()) window.kvShift += entry.value; }).observe({ type: "layout-shift" });
+}"""
+PICTURE = ".kv-picture"
+
+
+class Traffic:
+    """Bytes over the page's websockets since the last look."""
+
+    def __init__(self, page):
+        self.bytes = 0
+        page.on("websocket", self._watch)
+
+    def _watch(self, socket):
+        for event in ("framereceived", "framesent"):
+            socket.on(event, self._count)
+
+    def _count(self, frame):
+        self.bytes += len(frame)
+
+    def taken(self):
+        found, self.bytes = self.bytes, 0
+        return found
+
+
+def step(page, root, handle, watched, key):
+    handle.focus()
+    page.evaluate(ARM, [root, watched])
+    page.keyboard.press(key)
+    return page.evaluate("() => window.kvStep")
+
+
+def steps(page, root, handle, watched, keys):
+    """[(first, last) in ms, ...] of the steps that changed something."""
+    there, back = keys
+    found = [step(page, root, handle, watched, there if number % 2 else back) for number in range(STEPS + WARM_UP)]
+    return [each for each in found[WARM_UP:] if each]
+
+
+def handle_of(card, twin):
+    """(what takes the keys, its name, the keys there and back): the first slider, or else the first choice."""
+    for kind in ("number", "choice"):
+        for field in twin.inputs:
+            if field.kind != kind:
+                continue
+            if kind == "number" and field.slider:
+                return card.get_by_role("slider", name=field.label + ", slider", exact=True), field, ("ArrowRight", "ArrowLeft")
+            if kind == "choice" and field.style == "buttons":
+                return card.get_by_role("group", name=field.label, exact=True).locator("input:checked"), field, ("ArrowRight", "ArrowLeft")
+            if kind == "choice":
+                return card.get_by_role("combobox", name=field.label, exact=True), field, ("ArrowDown", "ArrowUp")
+    return None, None, None
+
+
+def median(values):
+    return round(statistics.median(values), 1) if values else None
+
+
+def bench_panel(page, notebook, place, traffic, bare):
+    card = notebook.output(place.cell).locator(".kv-card").first
+    card.scroll_into_view_if_needed()
+    for picture in card.locator(PICTURE).all():
+        picture.locator("svg.marks").wait_for()
+    twin = place.twin()
+    handle, field, keys = handle_of(card, twin)
+    if handle is None:
+        return None
+    root = card.element_handle()
+    bare_root, bare_handle = bare
+    trips = [last for _, last in steps(page, bare_root, bare_handle, ".widget-label:not(.widget-readout)", ("ArrowRight", "ArrowLeft"))]
+    handle.focus()
+    root.evaluate(WATCH)
+    page.evaluate(SHIFTS)
+    traffic.taken()
+    found = steps(page, root, handle, PICTURE, keys)
+    sent = traffic.taken()
+    dragged = None
+    if field.kind == "number":
+        for _ in range(DRAG - 1):
+            page.keyboard.press(keys[0], delay=0)
+            page.wait_for_timeout(40)
+        end = step(page, root, handle, ".kv-card, .kv-answer, .kv-picture, .kv-result", keys[1])
+        dragged = end and round(end[1], 1)
+    trip, last = median(trips), median([each[1] for each in found])
+    return {"panel": str(place), "moved": field.name, "pictures": card.locator(PICTURE).count(), "trip_ms": trip,
+            "first_ms": median([each[0] for each in found]), "step_ms": last, "ratio": round(last / trip, 2) if last and trip else None,
+            "steps": len(found), "step_bytes": sent // (STEPS + WARM_UP), "drag_end_ms": dragged,
+            "blank": root.evaluate("card => card.kvSeen.blank"), "shift": round(page.evaluate("() => window.kvShift"), 3)}
+
+
+def bench(names=()):
+    """A row for each panel, and the bytes with which each notebook loads."""
+    rows, loads = [], {}
+    with tempfile.TemporaryDirectory() as folder, running_lab(folder) as lab, running_browser() as browser:
+        for name in NOTEBOOKS:
+            if names and not name.startswith(tuple(names)):
+                continue
+            with guarded_page(browser) as page:
+                traffic = Traffic(page)
+                notebook = open_notebook(page, lab, name)
+                notebook.run_all()
+                page.wait_for_timeout(1500)
+                loads[name] = traffic.taken()
+                output = notebook.output(notebook.add_and_run(BARE))
+                bare = output.element_handle(), output.locator(".noUi-handle").first
+                for place in panels_of(name):
+                    row = bench_panel(page, notebook, place, traffic, bare)
+                    rows += [row] if row else []
+                    print(".", end="", flush=True, file=sys.stderr)
+            lab.end_kernels()
+    return rows, loads
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="beginnings of notebooks' names")
+    rows, loads = bench(parser.parse_args(arguments).names)
+    heads = ("panel", "moved", "pictures", "trip_ms", "first_ms", "step_ms", "ratio", "steps", "step_bytes", "drag_end_ms", "blank", "shift")
+    print("\n| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
+    for row in rows:
+        print("| " + " | ".join("–" if row[head] is None else f"{row[head]:,}" if isinstance(row[head], int) else str(row[head])
+                                for head in heads) + " |")
+    print()
+    for name, size in loads.items():
+        print(f"{name}: {size / 1024:,.0f} KiB over the websockets until it is drawn")
+    return rows
+
+
+if __name__ == "__main__":
+    main()
