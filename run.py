@@ -6,6 +6,7 @@
     python run.py test     run the tests
     python run.py check    one glance: what is right and wrong on this laptop
     python run.py store    run the notebooks and store their pictures and tables
+    python run.py site     make the pages that need no kernel and no network, in _site/
 
 The first start makes the folder .venv beside this file and fetches the packages into it.
 Later starts need no network. Further arguments go to JupyterLab, pytest or the notebooks' runner.
@@ -388,6 +389,11 @@ def store(arguments):
     return become([str(python), str(ROOT / "tests" / "notebook_store.py")] + list(arguments), workbook_environment())
 
 
+def site(arguments):
+    python = set_up("site")
+    return become([str(python), "-m", "website"] + list(arguments), workbook_environment())
+
+
 # --- check -----------------------------------------------------------------------------------
 
 def probe(_arguments):
@@ -493,6 +499,7 @@ COMMANDS = {
     "test": (test, "run the tests"),
     "check": (check, "one glance: what is right and wrong on this laptop"),
     "store": (store, "run the notebooks and store their pictures and tables"),
+    "site": (site, "make the pages that need no kernel and no network, in _site/"),
 }
 HIDDEN = {"_probe": probe}
 

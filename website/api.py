@@ -1,0 +1,2 @@
+def body():
+    return "<h1>x</h1>", [], []
