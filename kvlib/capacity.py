@@ -269,7 +269,7 @@ def size_range(model: Model, engine: Engine | None = None, *, memory: MemoryBudg
     >>> GiB = 1 << 30
     >>> budget = MemoryBudget(24 * GiB, 3 * GiB, peak_activation_bytes=Band(GiB // 2, GiB, 2 * GiB))
     >>> [s.num_gpu_blocks for s in size_range(load_model("Qwen2.5-1.5B"), memory=budget)]
-    [39058, 41399, 42569]
+    [39976, 42317, 43487]
     """
     made = plan(model, engine if engine is not None else Engine())
     low, typical, high = (size_plan(made, memory=memory.pick(side)) for side in ("least", "typical", "most"))

@@ -42,10 +42,9 @@ class Page(NamedTuple):
 def lesson_pages(folder: Path, only=()) -> list[Page]:
     """The notebooks as pages."""
     twins = {(twin.notebook, twin.name): twin for twin in TWINS}
-    exporter, out = Lessons(folder, twins, notes.sources()), []
-    for name in names():
-        if only and not name.startswith(tuple(only)):
-            continue
+    known = [name for name in names() if not only or name.startswith(tuple(only))]
+    exporter, out = Lessons(folder, twins, notes.sources(), known), []
+    for name in known:
         body, headings, found = exporter.body(name)
         title = next(words for level, _, words in headings if level == 1)
         out.append(Page(Entry(f"{name}.html", title), body, headings, found, "data-twin=" in body))

@@ -19,9 +19,9 @@ from website.maths import mathml
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 TEMPLATES = Path(__file__).with_name("templates")
-_STYLE = re.compile(r"<style>table\.kv-table\{.*?</style>", re.S)   # once in the site's style is enough
+_STYLE = re.compile(r"<style>table\.kv-table\{.*?</style>", re.DOTALL)   # once in the site's style is enough
 _HOW = "<p><small>Run this notebook in JupyterLab to move the controls.</small></p>"
-_LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.ipynb(#[^"]*)?"[^>]*>(.*?)</a>', re.S)
+_LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.ipynb(#[^"]*)?"[^>]*>(.*?)</a>', re.DOTALL)
 _LAST = re.compile(r"(?m)^(\w+)\(\)\s*\Z")
 
 
@@ -32,7 +32,7 @@ def names() -> list[str]:
 
 def words_of(markup: str) -> str:
     """The words of some HTML."""
-    markup = re.sub(r"<math\b.*?</math>|<(style|script)\b.*?</\1>", " ", markup, flags=re.S)
+    markup = re.sub(r"<math\b.*?</math>|<(style|script)\b.*?</\1>", " ", markup, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", markup)).split())
 
 
@@ -49,7 +49,7 @@ def scrolling(table: str) -> str:
 def relinked(markup: str, known) -> str:
     """Links to notebooks as links to pages; to one that is not there, the words alone."""
     def turned(match):
-        _, name, place, words = match.groups()
+        _, name, _, words = match.groups()
         if name not in known:
             return words
         return match.group(0).replace(f'href="{match.group(1)}{name}.ipynb', f'href="{name}.html')
@@ -127,8 +127,8 @@ class Lessons(TemplateExporter):
     file_extension = ".html"
     template_name = "page"
 
-    def __init__(self, folder: Path, twins: dict, sources: dict, **more):
-        self.pictures, self.twins, self.sources = Pictures(folder), twins, sources
+    def __init__(self, folder: Path, twins: dict, sources: dict, known, **more):
+        self.pictures, self.twins, self.sources, self.known = Pictures(folder), twins, sources, set(known)
         super().__init__(extra_template_basedirs=[str(TEMPLATES)], **more)
 
     def default_filters(self):
@@ -139,10 +139,10 @@ class Lessons(TemplateExporter):
     def body(self, name: str) -> tuple[str, list, list]:
         """(HTML, headings, what can be searched) of the notebook ``name``."""
         notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-        self.name, self.words, known = name, Words(self.pictures, [cell.id for cell in notebook.cells]), set(names())
+        self.name, self.words = name, Words(self.pictures, [cell.id for cell in notebook.cells])
         self.markdown, self.found = MarkdownWithMath(renderer=self.words), []
         text, _ = self.from_notebook_node(notebook, resources={"notebook": name})
-        return relinked(text, known), self.words.headings, self.found
+        return relinked(text, self.known), self.words.headings, self.found
 
     def _markdown(self, source: str) -> str:
         made = self.markdown.render(source)
@@ -159,7 +159,7 @@ class Lessons(TemplateExporter):
             return f'<figure>{self.pictures.tag(self.pictures.stored(data["image/png"]), words, about.get("width"))}</figure>'
         if "text/html" in data:
             made = _STYLE.sub("", data["text/html"]).replace(_HOW, "")
-            return re.sub(r"<table\b.*?</table>", lambda table: scrolling(table.group(0)), made, flags=re.S)
+            return re.sub(r"<table\b.*?</table>", lambda table: scrolling(table.group(0)), made, flags=re.DOTALL)
         return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'
 
     def _twin(self, cell):

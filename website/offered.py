@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kvlib.panels.budget_facts import cards
-
 from website.twins import Twin
 
 LENGTHS = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072]
@@ -27,7 +26,8 @@ TWINS = (
         "gpu": ["GB10 (DGX Spark)", "H100 SXM 80GB", "A100 80GB SXM", "H200 SXM 141GB", "L4", "RTX 4090"],
         "max_model_len": [2048, 4096, 8192, 16384, 32768, 40960, 131072], "kv_cache_dtype": None,
         "gpu_memory_utilization": [0.5, 0.85, 0.92, 0.95], "reserve_from": None},
-        "every model and GPU on file, a typed reserve, other weights, several GPUs, any length and share", reported),
+        "every model and GPU on file, a typed reserve, other weights, several GPUs, any length and share", reported,
+        ("start",)),
     Twin("03_blocks_and_tokens", "blocks_and_tokens", "PageAndBlock",
          {"model": None, "block_size": None, "kv_cache_dtype": None}, "your guess in the picture"),
     Twin("03_blocks_and_tokens", "blocks_and_tokens", "WorstCase",

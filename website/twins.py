@@ -34,7 +34,8 @@ class Twin:
     """Which inputs of a panel a page offers.
 
     ``offered`` maps an input to its stops, None for all options of a choice. ``hidden`` says what other inputs take,
-    given the offered ones; the rest stays at its default. ``more`` ends the sentence "The notebook adds …".
+    given the offered ones; the rest stays at its default. ``buttons`` are inputs that only move others.
+    ``more`` ends the sentence "The notebook adds …".
     """
 
     notebook: str
@@ -43,6 +44,7 @@ class Twin:
     offered: dict
     more: str
     hidden: Callable[[dict], dict] = nothing
+    buttons: tuple = ()
 
     @property
     def key(self) -> str:
@@ -139,20 +141,22 @@ def head(twin: Twin) -> dict:
     panel = twin.kind()
     panel.reset()
     inputs, stops = {field.name: field for field in panel.inputs}, twin.stops()
-    fields = [field_of(inputs[name], values) for name, values in stops.items()]
-    raw = {name: inputs[name].text(inputs[name].default) for name in stops}
-    for name, text in raw.items():
-        assert text in [inputs[name].text(value) for value in stops[name]], f"{twin.name}: {name} does not offer its default {text}"
+    stood = {name: [inputs[name].text(value) for value in values] for name, values in stops.items()}
+    shown = [field for field in panel.inputs if field.name in stops or field.name in twin.buttons]
+    raw = {field.name: field.text(field.default) for field in shown}
+    missing = [name for name, texts in stood.items() if raw[name] not in texts]
+    if missing:
+        raise ValueError(f"{twin.name} does not offer what its panel starts from: {', '.join(missing)}")
     asked = panel.predict
-    key = type(twin.name, (Panel,), {"inputs": [inputs[name] for name in stops], "__module__": __name__})()._key()
+    keyed = type(twin.name, (Panel,), {"inputs": shown, "__module__": __name__})()
     return {
-        "name": twin.key, "title": panel.title, "fields": fields, "raw": raw, "key": str(key), "moves": moves(twin),
-        "stops": [[name, [inputs[name].text(value) for value in values]] for name, values in stops.items()],
-        "offered": {name: offer(inputs[name], values) for name, values in stops.items()},
+        "name": twin.key, "title": panel.title, "raw": raw, "key": str(keyed._key()), "moves": moves(twin, panel),
+        "fields": [field_of(field, stops.get(field.name) or options(field)) for field in shown],
+        "stops": list(stood.items()), "offered": {name: offer(inputs[name], values) for name, values in stops.items()},
         "predict": {} if asked is None else {
             "question": str(esc(asked.question)), "options": asked.options, "unit": asked.unit,
             "answer": str(asked.verdict(None, True))},
-        "says": str(says(twin, inputs, stops))}
+        "count": twin.count(), "says": str(says(twin, inputs, stops))}
 
 
 def field_of(field, values) -> dict:
@@ -175,25 +179,29 @@ def offer(field, values) -> str:
     return f"{len(texts)} stops from {texts[0]} to {texts[-1]}{unit}"
 
 
-def moves(twin: Twin) -> dict:
-    """Offered inputs that others move, as the panel moves them: {moved by: {name: text}}."""
-    panel, found = twin.kind(), {}
-    panel.reset()
-    inputs, stops = {field.name: field for field in panel.inputs}, twin.stops()
-    for name in stops:
-        state = SimpleNamespace(**vars(panel.values))
-        moved = panel.follow(name, state) or {}
-        texts = {other: inputs[other].text(value) for other, value in moved.items() if other in stops and other != name}
-        if texts:
-            found[name] = texts
+def moves(twin: Twin, panel: Panel) -> dict:
+    """What an input moves, as the panel moves it: {name: {its text, or "*" for any: {other name: text}}}."""
+    inputs, found = {field.name: field for field in panel.inputs}, {}
+    shown = {*twin.offered, *twin.buttons}
+
+    def moved(name, **value):
+        texts = panel.follow(name, SimpleNamespace(**{**vars(panel.values), **value})) or {}
+        return {other: text if isinstance(text, str) else inputs[other].text(text)
+                for other, text in texts.items() if other in shown and other != name}
+
+    for name in sorted(shown):
+        if name in twin.buttons:
+            found[name] = {inputs[name].text(value): moved(name, **{name: value}) for value in options(inputs[name])}
+        elif texts := moved(name):
+            found[name] = {"*": texts}
     return found
 
 
 def says(twin: Twin, inputs, stops):
     """What stands under the twin: the settings offered, and what the notebook adds."""
     named = "; ".join(f"{inputs[name].label}: {offer(inputs[name], values)}" for name, values in stops.items())
-    return html("This control needs no kernel: its {} settings were worked out beforehand, by the same code. It offers {}. "
-                "The notebook adds {}.", f"{twin.count():,}", named, twin.more)
+    return html("The settings of this control were worked out beforehand, by the same code. {}. The notebook adds {}.",
+                named, twin.more)
 
 
 def script(data: dict) -> str:

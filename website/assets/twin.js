@@ -57,7 +57,10 @@ globalThis.kvlibTwins = (() => {
     save_changes() {
       const raw = { ...this.get("raw") };
       const changed = Object.keys(raw).filter((name) => raw[name] !== this.typed[name]);
-      for (const name of changed) Object.assign(raw, this.data.moves[name] ?? {});
+      for (const name of changed) {
+        const moves = this.data.moves[name] ?? {};
+        Object.assign(raw, moves[raw[name]] ?? moves["*"] ?? {});
+      }
       this.typed = raw;
       this.set("raw", raw);
       this.look();
@@ -143,7 +146,7 @@ globalThis.kvlibTwins = (() => {
       const says = document.createElement("details");
       says.className = "twin-says";
       const summary = document.createElement("summary");
-      summary.textContent = "What this page offers, and what the notebook adds";
+      summary.textContent = `${data.count.toLocaleString("en-US")} settings, without a kernel: which, and what the notebook adds`;
       const words = document.createElement("p");
       words.innerHTML = data.says;
       says.append(summary, words);
