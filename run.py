@@ -7,6 +7,7 @@
     python run.py check    one glance: what is right and wrong on this laptop
     python run.py store    run the notebooks and store their pictures and tables
     python run.py bench    measure how fast the engine is
+    python run.py site     make the pages that need no kernel and no network, in _site/
 
     python run.py fresh 03 keep a notebook that was worked in, and put the original back
     python run.py learner  make the learners' blank exercises from the solutions
@@ -417,6 +418,11 @@ def store(arguments):
     return become([str(python), str(ROOT / "tests" / "notebook_store.py")] + list(arguments), workbook_environment())
 
 
+def site(arguments):
+    python = set_up("site")
+    return become([str(python), "-m", "website"] + list(arguments), workbook_environment())
+
+
 def bench(arguments):
     python = set_up("test")
     return become([str(python), str(ROOT / "tests" / "bench" / "bench.py")] + list(arguments), workbook_environment())
@@ -595,6 +601,7 @@ COMMANDS = {
     "check": (check, "one glance: what is right and wrong on this laptop"),
     "store": (store, "run the notebooks and store their pictures and tables"),
     "bench": (bench, "measure how fast the engine is"),
+    "site": (site, "make the pages that need no kernel and no network, in _site/"),
 }
 CLASSROOM = {
     "fresh": (fresh, "keep a notebook that was worked in, put the original back"),

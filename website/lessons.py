@@ -1,0 +1,172 @@
+"""A stored notebook as the body of a page, by nbconvert with a template of ours."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+from nbconvert.exporters import TemplateExporter
+from nbconvert.filters import Highlight2HTML
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+from website.maths import mathml
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+TEMPLATES = Path(__file__).with_name("templates")
+_STYLE = re.compile(r"<style>table\.kv-table\{.*?</style>", re.DOTALL)   # once in the site's style is enough
+_HOW = "<p><small>Run this notebook in JupyterLab to move the controls.</small></p>"
+_LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.ipynb(#[^"]*)?"[^>]*>(.*?)</a>', re.DOTALL)
+_LAST = re.compile(r"(?m)^(\w+)\(\)\s*\Z")
+
+
+def names() -> list[str]:
+    """The notebooks, without their ending, in order."""
+    return sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
+
+
+def words_of(markup: str) -> str:
+    """The words of some HTML."""
+    markup = re.sub(r"<math\b.*?</math>|<(style|script)\b.*?</\1>", " ", markup, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", markup)).split())
+
+
+def anchor(markup: str) -> str:
+    """The id of a heading, as JupyterLab makes it."""
+    return html.unescape(re.sub(r"<[^>]+>", "", markup)).strip().replace(" ", "-")
+
+
+def scrolling(table: str) -> str:
+    """A table that scrolls by itself where the page is too narrow for it."""
+    return f'<div class="scroll">{table}</div>'
+
+
+def relinked(markup: str, known) -> str:
+    """Links to notebooks as links to pages; to one that is not there, the words alone."""
+    def turned(match):
+        _, name, _, words = match.groups()
+        if name not in known:
+            return words
+        return match.group(0).replace(f'href="{match.group(1)}{name}.ipynb', f'href="{name}.html')
+    return _LINK.sub(turned, markup)
+
+
+class Words(IPythonRenderer):
+    """Markdown as HTML: formulas as MathML, headings with Lab's ids, tables that scroll, pictures copied."""
+
+    def __init__(self, pictures: Pictures, cells):
+        super().__init__(escape=False, exclude_anchor_links=True)
+        self.pictures, self.taken, self.headings = pictures, set(cells), []
+
+    def heading(self, text, level, **attrs):
+        place = anchor(text)
+        number = 1
+        while place in self.taken:
+            number += 1
+            place = f"{anchor(text)}-{number}"
+        self.taken.add(place)
+        self.headings.append((level, place, words_of(text)))
+        ref = html.escape(place, quote=True)
+        return (f'<h{level} id="{ref}">{text}<a class="anchor" href="#{ref}" aria-label="Link to {html.escape(words_of(text))}">#</a>'
+                f"</h{level}>\n")
+
+    def inline_math(self, body):
+        return mathml(html.unescape(body))
+
+    def block_math(self, body):
+        return mathml(html.unescape(body), block=True)
+
+    def table(self, text):
+        return scrolling(super_table(text))
+
+    def image(self, text, url, title=None):
+        return self.pictures.tag(self.pictures.copied(NOTEBOOKS / url), words_of(text))
+
+
+def super_table(text: str) -> str:
+    return f'<table class="words">\n{text}</table>\n'
+
+
+class Pictures:
+    """Pictures as files of the site, named by what is in them."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def stored(self, png: str) -> str:
+        data = base64.b64decode(png)
+        name = hashlib.sha256(data).hexdigest()[:12] + ".png"
+        self._folder().joinpath(name).write_bytes(data)
+        return name
+
+    def copied(self, path: Path) -> str:
+        shutil.copyfile(path, self._folder() / path.name)
+        return path.name
+
+    def _folder(self) -> Path:
+        pictures = self.folder / "pictures"
+        pictures.mkdir(parents=True, exist_ok=True)
+        return pictures
+
+    def tag(self, name: str, words: str, width=None) -> str:
+        data = (self.folder / "pictures" / name).read_bytes()
+        wide, high = (int.from_bytes(data[at:at + 4], "big") for at in (16, 20))
+        shown = width or wide
+        return (f'<img src="pictures/{name}" alt="{html.escape(words, quote=True)}" width="{shown}" '
+                f'height="{round(high * shown / wide)}" loading="lazy">')
+
+
+class Lessons(TemplateExporter):
+    """nbconvert with the template in ``templates/page``: the body of a page, without its frame."""
+
+    file_extension = ".html"
+    template_name = "page"
+
+    def __init__(self, folder: Path, twins: dict, sources: dict, known, **more):
+        self.pictures, self.twins, self.sources, self.known = Pictures(folder), twins, sources, set(known)
+        super().__init__(extra_template_basedirs=[str(TEMPLATES)], **more)
+
+    def default_filters(self):
+        yield from super().default_filters()
+        yield from {"markdown": self._markdown, "code": Highlight2HTML(), "shown": self._shown,
+                    "twin": self._twin, "sources": self._sources}.items()
+
+    def body(self, name: str) -> tuple[str, list, list]:
+        """(HTML, headings, what can be searched) of the notebook ``name``."""
+        notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+        self.name, self.words = name, Words(self.pictures, [cell.id for cell in notebook.cells])
+        self.markdown, self.found = MarkdownWithMath(renderer=self.words), []
+        text, _ = self.from_notebook_node(notebook, resources={"notebook": name})
+        return relinked(text, self.known), self.words.headings, self.found
+
+    def _markdown(self, source: str) -> str:
+        made = self.markdown.render(source)
+        self.found.append((self.words.headings[-1][1] if self.words.headings else "", words_of(made)))
+        return made
+
+    def _shown(self, output) -> str:
+        data = output.get("data", {})
+        if output.output_type == "stream":
+            return f'<pre class="printed">{html.escape(output.text)}</pre>'
+        if "image/png" in data:
+            about = output.metadata.get("image/png", {})
+            words = about.get("alt") or data.get("text/plain", "")
+            return f'<figure>{self.pictures.tag(self.pictures.stored(data["image/png"]), words, about.get("width"))}</figure>'
+        if "text/html" in data:
+            made = _STYLE.sub("", data["text/html"]).replace(_HOW, "")
+            return re.sub(r"<table\b.*?</table>", lambda table: scrolling(table.group(0)), made, flags=re.DOTALL)
+        return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'
+
+    def _twin(self, cell):
+        """The twin of the control that this cell shows, or None."""
+        last = _LAST.search(cell.source)
+        return self.twins.get((self.name, last.group(1))) if last else None
+
+    def _sources(self, cell) -> list:
+        """(row, page) of the notes' rows that this cell works out."""
+        return self.sources.get((self.name, cell.id), [])
