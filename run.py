@@ -420,7 +420,7 @@ def store(arguments):
 
 def site(arguments):
     python = set_up("site")
-    return become([str(python), "-m", "website"] + list(arguments), workbook_environment())
+    return become([str(python), "-m", "kvlib.website"] + list(arguments), workbook_environment())
 
 
 def bench(arguments):

@@ -12,10 +12,10 @@ import pytest
 
 import kvlib
 from kvlib import catalog, controls
-from website import api, build, links, twins
-from website.lessons import NOTEBOOKS, anchor, names
-from website.notes import NOTES
-from website.offered import TWINS
+from kvlib.website import api, build, links, twins
+from kvlib.website.lessons import NOTEBOOKS, anchor, names
+from kvlib.website.notes import NOTES
+from kvlib.website.offered import TWINS
 
 SMALL = ("FirstLine", "PageAndBlock", "WorstCase")
 BY_NAME = {twin.name: twin for twin in TWINS}

@@ -11,13 +11,13 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kvlib"
 
 # What draws, shows, sweeps or simulates. All other modules are maths.
-SHOWN = {"__main__", "hub", "tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "workshop", "sweep", "traffic"}
+SHOWN = {"__main__", "hub", "tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "workshop", "website", "sweep", "traffic"}
 HEAVY = {"numpy", "pandas", "altair", "ipywidgets", "anywidget", "traitlets", "IPython", "vl_convert", "numba"}
 # The data's way, from the bottom up: none imports one that stands further right.
 ORDER = [{"errors", "units"}, {"versions", "layers"}, {"fields"}, {"families", "model"}, {"config"}, {"engine"}, {"resolve"},
          {"spec"}, {"pool"}, {"memory"}, {"steps", "log_lines"}, {"capacity"}]
 
-FOLDERS = {"panels", "sweep", "workshop"}
+FOLDERS = {"panels", "sweep", "website", "workshop"}
 MODULES = sorted(path for path in PACKAGE.glob("*.py") if path.stem != "__init__")
 MATHS = [path for path in MODULES if path.stem not in SHOWN]
 

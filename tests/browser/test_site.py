@@ -15,8 +15,8 @@ import run
 from kvlib.controls import forget
 from kvlib.live import clean_rows, packed
 from tests.test_site import BY_NAME, shown_by_the_panel
-from website.lessons import names
-from website.offered import TWINS
+from kvlib.website.lessons import names
+from kvlib.website.offered import TWINS
 
 pytestmark = pytest.mark.browser
 SETTINGS = 200
@@ -98,7 +98,7 @@ def site(tmp_path_factory):
     if os.environ.get("KV_SITE"):
         return Path(os.environ["KV_SITE"]).resolve()
     folder = tmp_path_factory.mktemp("site") / "_site"
-    subprocess.run([sys.executable, "-m", "website", str(folder)], cwd=run.ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "kvlib.website", str(folder)], cwd=run.ROOT, check=True)
     return folder
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvlib.panels.budget_facts import cards
-from website.twins import Twin
+from kvlib.website.twins import Twin
 
 LENGTHS = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072]
 

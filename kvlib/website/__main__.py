@@ -1,8 +1,8 @@
-"""``python -m website [FOLDER]``"""
+"""``python -m kvlib.website [FOLDER]``"""
 
 import sys
 
-from website.build import main
+from kvlib.website.build import main
 
 if __name__ == "__main__":    # the twins' processes read this file again
     sys.exit(main(sys.argv[1:]))

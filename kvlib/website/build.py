@@ -14,10 +14,10 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader
 
 from kvlib.live import vega_bundle, web
-from website import api, links, notes
-from website.lessons import Lessons, names, words_of
-from website.offered import TWINS
-from website.twins import precompute, script
+from kvlib.website import api, links, notes
+from kvlib.website.lessons import Lessons, names, words_of
+from kvlib.website.offered import TWINS
+from kvlib.website.twins import precompute, script
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "assets"

@@ -13,8 +13,8 @@ import nbformat
 from nbconvert.filters import Highlight2HTML
 
 import kvlib
-from website.lessons import NOTEBOOKS
-from website.maths import mathml
+from kvlib.website.lessons import NOTEBOOKS
+from kvlib.website.maths import mathml
 
 MODULES = ("fit", "improve", "take_along", "sweep", "traffic")   # those of them that are there
 TOP = (

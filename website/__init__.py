@@ -1,1 +1,0 @@
-"""The static site: the stored notebooks as pages that need no kernel and no network. ``python -m website FOLDER``."""
