@@ -105,7 +105,6 @@ def reasons_table() -> Table:
         they = _figure(row["their_figure"]) if row["their_figure"] else f"{row['times_vllm']}x"
         if not entry["they"]:
             entry["they"], entry["vllm"] = they, f"{_figure(row['vllm_figure'])} {row['unit'].replace('B/token', 'B a token')}"
-            entry["first"] = SHORT.get(row["model"], row["model"])
     rows = [
         {**entry, "who": ", ".join(entry["who"]), "on": ", ".join(entry["on"])}
         for entry in sorted(found.values(), key=lambda entry: -len(entry["who"]))
@@ -116,8 +115,7 @@ def reasons_table() -> Table:
             Col("why", "what was counted", "text"),
             Col("who", "by", "text"),
             Col("on", "seen on", "text"),
-            Col("first", "of them", "text"),
-            Col("they", "tool says", "text"),
+            Col("they", "says (first model)", "text"),
             Col("vllm", "vLLM keeps", "text"),
         ],
     )
@@ -264,7 +262,7 @@ def gap_picture() -> charts.Static:
             share = 100 * row[key] / row["reserved"]
             drawn.append(
                 {
-                    "length": f"{row['length']:,}",
+                    "length": f"{row['length']:,} tokens",
                     "start": start,
                     "end": start + share,
                     "middle": start + share / 2,
@@ -275,7 +273,7 @@ def gap_picture() -> charts.Static:
                 }
             )
             start += share
-    base = alt.Chart(alt.Data(values=drawn)).encode(y=alt.Y("length:N", sort=None, title="tokens of the request"))
+    base = alt.Chart(alt.Data(values=drawn)).encode(y=alt.Y("length:N", sort=None, title=None))
     x = charts.axis_x("start", "share of what vLLM sets aside for it (%)", (0, 100))
     bars = base.mark_bar(stroke="currentColor", strokeWidth=0.5, strokeOpacity=0.5).encode(
         x=x,
