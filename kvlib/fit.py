@@ -211,7 +211,7 @@ def fit(config: Any = None, command: str = "", *, log: str = "", gpu: Any = None
     ------
     ConfigError, EngineError, SizingError : one sentence on what cannot be read.
     """
-    launch = _launch_of(log) if log.strip() else None
+    launch = launch_of(log) if log.strip() else None
     engine, other = read_command(command) if command.strip() else _from_log(launch)
     source = config if config not in (None, "") else other.model or (launch.model if launch else None)
     if source is None:
@@ -249,7 +249,7 @@ def _from_log(launch: Launch | None) -> tuple[Engine, Other]:
 
 
 @lru_cache(maxsize=4)
-def _launch_of(log: str) -> Launch:
+def launch_of(log: str) -> Launch:
     """The last launch of a log; a long one is not read again for each step of a slider."""
     return read_log(log).last
 
@@ -324,13 +324,14 @@ def _with_weights(sizes: list[Sizing], memory: MemoryBudget, notes: list[str]) -
     for sizing, side in zip(sizes, ("least", "typical", "most")):
         picked = memory.pick(side)
         if picked.weights_bytes > picked.total_bytes:
-            refusal = Refusal(gib_text(picked.weights_bytes), gib_text(picked.total_bytes), message="the weights alone are larger than the GPU")
+            refusal = Refusal(gib_text(picked.weights_bytes), gib_text(picked.total_bytes),
+                              message="the weights alone are larger than the GPU")
             sizing = replace(sizing, outcome="weights_do_not_fit", refusal=refusal, memory=picked)
         found.append(sizing)
     together = at(memory.weights_bytes, "low") + max(stage.available_bytes for stage in sizes[0].stages)
     if found[2].fits and together > at(memory.total_bytes, "high"):
-        notes.append(f"weights and this cache, {gib_text(together)} GiB, are more than the GPU's {gib_text(at(memory.total_bytes, 'high'))}: "
-                     "no check of vLLM's sees it, and the launch runs out of memory")
+        notes.append(f"weights and this cache, {gib_text(together)} GiB, are more than the GPU's "
+                     f"{gib_text(at(memory.total_bytes, 'high'))}: no check of vLLM's sees it, and the launch runs out of memory")
     return found
 
 
@@ -370,12 +371,13 @@ def _own_engine(launch: Launch | None, model: Model, engine: Engine, other: Othe
         own = own.replace(gpu=base.gpu, vllm_version=version or base.vllm_version, draft_model=base.draft_model)
         asked = _quantized_on_load(model, str(rest.given["quantization"]))[0] if rest.given.get("quantization") else None
         moved += ["quantization"] if asked != quantization else []
-        moved += sorted(f"{name}" for name in set(rest.takes_memory) ^ set(other.takes_memory))
+        moved += sorted(name for name in set(rest.takes_memory) ^ set(other.takes_memory))
     else:
         notes.append("the log names no flags: its figures are taken as this command's own")
         own = base.replace(vllm_version=version or base.vllm_version)
         moved += ["quantization"] if quantization not in (None, "none") else []
-    moved = [*_another_model(launch, model, notes), *(name for name in MOVES_RESERVE if getattr(own, name) != getattr(engine, name)), *moved]
+    flags = (name for name in MOVES_RESERVE if getattr(own, name) != getattr(engine, name))
+    moved = [*_another_model(launch, model, notes), *flags, *moved]
     if version and parse_version(version).number[:2] != engine.version.number[:2]:
         moved.append("vllm_version")
     if "gpu" not in moved and _another_card(launch, resolve(model, engine).gpu, typed):
@@ -406,7 +408,8 @@ def _another_card(launch: Launch, card, typed: Typed) -> bool:
     total = _largest(launch.total_gib)
     if total is not None and abs(gib(total.value) / card.total_bytes - 1) > 0.03:
         return True
-    most = max((each.low for name in ("available_kv_cache_gib", "weights_gib", "requested_gib") for each in getattr(launch, name)), default=0)
+    parts = ("available_kv_cache_gib", "weights_gib", "requested_gib")
+    most = max((each.low for name in parts for each in getattr(launch, name)), default=0)
     return gib(most) > card.total_bytes
 
 
@@ -487,7 +490,8 @@ def _weights(model, engine, launch, typed: Typed, quantization, folder, notes) -
 
 def _loads_as_stored(model: Model, engine: Engine) -> bool:
     """False where a checkpoint of 32 bits is loaded in 16, or the other way about."""
-    wide = {str(part.get(key)).removeprefix("torch.") for part in (model.config, text_part(model.config)[0]) for key in ("torch_dtype", "dtype")}
+    places = (model.config, text_part(model.config)[0])
+    wide = {str(place.get(key)).removeprefix("torch.") for place in places for key in ("torch_dtype", "dtype")}
     return ("float32" in wide) == (engine.dtype == "float32")
 
 
