@@ -129,7 +129,8 @@ def test_what_is_not_closed_is_one_sentence_or_read(text):
 @pytest.mark.parametrize("seed", range(60))
 def test_no_text_is_too_odd(seed):
     draw = random.Random(seed)
-    parts = ["vllm serve ", "a/b ", "--max-model-len ", "8192 ", "'", '"', "\\", "\n", "- ", "args:", "command: ", "[", "]", ",", "{", "}", "#",
+    parts = ["vllm serve ", "a/b ", "--max-model-len ", "8192 ", "'", '"', "\\", "\n", "- ", "args:", "command: ",
+             "[", "]", ",", "{", "}", "#",
              "`", "$(", ")", "|", ">", "&", "=", "-tp ", "2", "--", "-O3", "docker run ",
              "sh -c ", "non-default args: ", "serve", "\t", "\x00", "é"]
     for _ in range(60):

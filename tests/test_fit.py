@@ -175,7 +175,8 @@ def test_a_log_s_share_is_its_own_version_s(version, share):
 
 
 REFUSED = ("ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, "
-           "which is larger than the available KV cache memory (6.31 GiB). Based on the available memory, the estimated maximum model length is 51664.")
+           "which is larger than the available KV cache memory (6.31 GiB). "
+           "Based on the available memory, the estimated maximum model length is 51664.")
 
 
 @pytest.mark.parametrize("version, held", [("0.28.0", 0), ("0.33.0", 1)])
@@ -219,6 +220,15 @@ def test_a_cache_of_fixed_size_does_not_make_the_weights_fit():
     assert found.verdict.word == "refused" and "56.88 GiB on each GPU, are larger" in found.verdict.reason
     found = fit("Qwen3-8B", "--kv-cache-memory-bytes 10G --max-model-len 8192", gpu="RTX 4090")
     assert any("25.27 GiB, are more than the GPU's" in note for note in found.notes)
+
+
+def test_a_fixed_cache_beside_weights_that_are_a_band():
+    """Llama-3.1-8B in 16 bits, 8,030,261,248 × 2 B = 14.96 GiB, may load 0.99 to 1.03 times that: 14.81 to 15.41."""
+    config = {k: v for k, v in catalog.model_config("Llama-3.1-8B").items() if k != "_source"}
+    for flag in ("--kv-cache-memory-bytes 2G", "--num-gpu-blocks-override 1024"):
+        found = [fit(config, f"{flag} --max-model-len 8192", gpu="L4", total_gib=total).verdict for total in (14.7, 15.0, 15.5)]
+        assert [verdict.word for verdict in found] == ["refused", "close", "passes"]
+        assert "if the weights take at most 15.0 GiB" in found[1].reason
 
 
 def test_a_cpu_has_no_share_of_a_card():
