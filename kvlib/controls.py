@@ -282,6 +282,10 @@ class Panel(T.HasTraits):
         """Values that the inputs take when the action ``key`` is applied; it can be undone."""
         return {}
 
+    def settle(self, moved, back, s) -> dict:
+        """Values that other inputs take when, of the inputs that an undone action ``moved``, only those of ``back`` came back."""
+        return {}
+
     def take(self, key, s) -> tuple[str, str]:
         """The takeaway ``key``: a file's name (empty: the clipboard) and its text."""
         return "", ""
@@ -328,6 +332,11 @@ class Panel(T.HasTraits):
             _, moved = self._done.pop()
             back = {n: was for n, (was, now) in moved.items() if self.raw[n] == now}
             self.raw |= back
+            if back:
+                values = self.settle(moved, back, self._read()[0])
+                settled = {n: v if isinstance(v, str) else self._inputs[n].text(v) for n, v in values.items()}
+                self.raw |= settled
+                back |= settled
             self._remember()
             self._refresh(patch=back)
 
@@ -410,16 +419,17 @@ class Panel(T.HasTraits):
             self._card.send({"take": key, "name": name, "text": text})
 
     def _change(self, texts, patch=None):
-        typed = {n: (self.raw[n], v) for n, v in texts.items() if v != self.raw[n]}
+        start = self.raw
         self.raw = self.raw | texts
         patch = dict(patch or {})
         for name in texts:
             moved, before = self._moved_by(name), self.raw
             self.raw = before | moved
             patch |= moved
-            undone = {n: (before[n], v) for n, v in moved.items() if v != before[n]}
+            undone = {n: ((start if n == name else before)[n], v) for n, v in moved.items() if v != before[n]}
             if name in self.undoable and undone:
-                self._done.append((self.undoable[name], {n: pair for n, pair in typed.items() if n == name} | undone))
+                own = {name: (start[name], self.raw[name])} if start[name] != self.raw[name] else {}
+                self._done.append((self.undoable[name], own | undone))
         self._remember()
         self._refresh(patch=patch)
 

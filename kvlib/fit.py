@@ -180,7 +180,7 @@ def fit(config: Any = None, command: str = "", *, log: str = "", gpu: Any = None
     ConfigError, EngineError, SizingError : one sentence on what cannot be read.
     """
     config = None if isinstance(config, str) and not config.strip() else config
-    launch = _launch_of(log) if log and log.strip() else None
+    launch = launch_of(log) if log and log.strip() else None
     engine, other = read_command(command) if command.strip() else _from_log(launch)
     source = config if config is not None else other.model or (launch.model if launch else None)
     if source is None:
@@ -210,7 +210,7 @@ def _from_log(launch: Launch | None) -> tuple[Engine, Other]:
 
 
 @lru_cache(maxsize=4)
-def _launch_of(log: str) -> Launch:
+def launch_of(log: str) -> Launch:
     """The last launch of a log; a long one is not read again for each step of a slider."""
     return read_log(log).last
 
@@ -283,7 +283,8 @@ def _with_weights(sizes: list[Sizing], memory: MemoryBudget) -> list[Sizing]:
     for sizing, side in zip(sizes, ("least", "typical", "most")):
         picked = memory.pick(side)
         if picked.weights_bytes > picked.total_bytes:
-            refusal = Refusal(gib_text(picked.weights_bytes), gib_text(picked.total_bytes), message="the weights alone are larger than the GPU")
+            refusal = Refusal(gib_text(picked.weights_bytes), gib_text(picked.total_bytes),
+                              message="the weights alone are larger than the GPU")
             sizing = replace(sizing, outcome="weights_do_not_fit", refusal=refusal, memory=picked)
         found.append(sizing)
     return found

@@ -205,7 +205,8 @@ def needs(found: Fit, requests: int, tokens: int, cards: Iterable[str] = CARDS) 
         blocks = max(blocks, made.setup.max_num_seqs)
     available = blocks * max(made.stage_bytes_per_block)
     share = made.setup.gpu_memory_utilization
-    totals = tuple(_card_for(available + taken_bytes(found.memory, found.engine, side), share) for side in ("low", "typical", "high"))
+    totals = tuple(max(_card_for(available + taken_bytes(found.memory, found.engine, side), share), at(found.memory.weights_bytes, side))
+                   for side in ("low", "typical", "high"))
 
     def holds(after: Fit) -> tuple[bool, bool]:
         return tuple(each.fits and each.num_gpu_blocks - each.plan.held_back_blocks >= requests * each.plan.blocks_per_request(tokens)

@@ -22,12 +22,14 @@ SAME = [   # all of them start Qwen3-8B with 8,192 tokens on two GPUs
     f"vllm serve {EIGHT} \\\n  # --max-model-len 4096 \\\n  --max-model-len 8192 \\\n  -tp 2 \\\n",
     f"vllm serve {EIGHT} `\n  --max-model-len 8192 `\n -tp 2", f"vllm serve {EIGHT} ^\n  --max-model-len 8192 ^\n -tp 2",
     f"vllm serve --trust-remote-code --max-model-len 8192 -tp 2 {EIGHT}", f"bash -lc 'vllm serve {EIGHT} --max-model-len 8192 -tp 2'",
-    f"command: --model {EIGHT} --max-model-len 8192 -tp 2", f"command: >-\n  --model {EIGHT}\n  --max-model-len 8192\n  -tp 2\nports:\n  - 1",
+    f"command: --model {EIGHT} --max-model-len 8192 -tp 2",
+    f"command: >-\n  --model {EIGHT}\n  --max-model-len 8192\n  -tp 2\nports:\n  - 1",
     f'command: ["--model", "{EIGHT}",\n  "--max-model-len", "8192", "-tp", 2]',
     f'command: ["vllm", "serve", "{EIGHT}"]\nargs: ["--max-model-len", "8192", "--tensor-parallel-size=2"]',
     f'command: ["/bin/sh", "-c"]\nargs: ["vllm serve {EIGHT} --max-model-len 8192 -tp 2"]',
     f"command: ['/bin/bash', '-c']\nargs:\n- |\n  vllm serve {EIGHT} \\\n    --max-model-len 8192 \\\n    -tp 2\nports: []",
-    f'services:\n  a:\n    command:\n      - --model={EIGHT}\n      - "--max-model-len"\n      - "8192"  # tokens\n      # - --max-model-len=1\n'
+    f'services:\n  a:\n    command:\n      - --model={EIGHT}\n      - "--max-model-len"\n      - "8192"  # tokens\n'
+    '      # - --max-model-len=1\n'
     '      - -tp 2\n    ports:\n      - "8000:8000"\n    environment:\n      - X=--max-model-len',
 ]
 
@@ -75,7 +77,8 @@ def test_a_shell_reads_the_same_words(seed):
     draw = random.Random(seed)
     flags = []
     for number in range(6):
-        value = "".join(draw.choice(["a", "B", "7", " ", "'", '"', "\\", "$HOME", "$(", ")", "`", ";", "|", "&", "#", "*", "{", "}", "\n", "é", "="])
+        value = "".join(draw.choice([
+            "a", "B", "7", " ", "'", '"', "\\", "$HOME", "$(", ")", "`", ";", "|", "&", "#", "*", "{", "}", "\n", "é", "="])
                         for _ in range(draw.randint(0, 9)))
         quoted = shlex.quote(value) if draw.random() < 0.6 else '"' + "".join("\\" + c if c in '"\\`$' else c for c in value) + '"'
         flags.append(f"--flag{number}{draw.choice(' =')}{quoted}")
@@ -114,7 +117,8 @@ def test_a_variable_of_vllm_s_is_named():
     assert "VLLM_CPU_KVCACHE_SPACE is set" in read_command("VLLM_CPU_KVCACHE_SPACE=4 vllm serve a/b -tp 1")[1].notes[0]
 
 
-@pytest.mark.parametrize("text", ["vllm serve 'a", 'vllm serve a --x "b', "args: ['--x'", "[", "- '", "vllm serve $(", "a `", "\\", "-", "- |", "args:"])
+@pytest.mark.parametrize("text", ["vllm serve 'a", 'vllm serve a --x "b', "args: ['--x'", "[", "- '",
+                                  "vllm serve $(", "a `", "\\", "-", "- |", "args:"])
 def test_what_is_not_closed_is_one_sentence_or_read(text):
     try:
         read_command(text)
@@ -125,8 +129,10 @@ def test_what_is_not_closed_is_one_sentence_or_read(text):
 @pytest.mark.parametrize("seed", range(60))
 def test_no_text_is_too_odd(seed):
     draw = random.Random(seed)
-    parts = ["vllm serve ", "a/b ", "--max-model-len ", "8192 ", "'", '"', "\\", "\n", "- ", "args:", "command: ", "[", "]", ",", "{", "}", "#", "`",
-             "$(", ")", "|", ">", "&", "=", "-tp ", "2", "--", "-O3", "docker run ", "sh -c ", "non-default args: ", "serve", "\t", "\x00", "é"]
+    parts = ["vllm serve ", "a/b ", "--max-model-len ", "8192 ", "'", '"', "\\", "\n", "- ", "args:", "command: ",
+             "[", "]", ",", "{", "}", "#",
+             "`", "$(", ")", "|", ">", "&", "=", "-tp ", "2", "--", "-O3", "docker run ",
+             "sh -c ", "non-default args: ", "serve", "\t", "\x00", "é"]
     for _ in range(60):
         text = "".join(draw.choice(parts) for _ in range(draw.randint(1, 14)))
         try:

@@ -267,8 +267,9 @@ def test_a_log_s_share_is_its_own_version_s(version, share):
     assert found.terms["available"].kind == "measured" and found.low.num_gpu_blocks == int(93.605 * GiB) // 2_359_296
 
 
-REFUSED = ("ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, which is larger "
-           "than the available KV cache memory (6.31 GiB). Based on the available memory, the estimated maximum model length is 51664.")
+REFUSED = ("ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is needed, "
+           "which is larger than the available KV cache memory (6.31 GiB). "
+           "Based on the available memory, the estimated maximum model length is 51664.")
 
 
 @pytest.mark.parametrize("version, held", [("0.28.0", 0), ("0.33.0", 1)])
@@ -314,10 +315,20 @@ def test_a_cache_of_fixed_size_does_not_make_the_weights_fit():
     assert "take at least" in found.cautions[0] and "runs out of memory" in found.cautions[0]      # 15.27 + 10 and a reserve, of 23.53
 
 
+def test_a_fixed_cache_beside_weights_that_are_a_band():
+    """Llama-3.1-8B in 16 bits, 8,030,261,248 × 2 B = 14.96 GiB, may load 0.99 to 1.03 times that: 14.81 to 15.41."""
+    config = {k: v for k, v in catalog.model_config("Llama-3.1-8B").items() if k != "_source"}
+    for flag in ("--kv-cache-memory-bytes 2G", "--num-gpu-blocks-override 1024"):
+        found = [fit(config, f"{flag} --max-model-len 8192", gpu="L4", total_gib=total).verdict for total in (14.7, 15.0, 15.5)]
+        assert [verdict.word for verdict in found] == ["refused", "close", "passes"]
+        assert "if the weights take at most 15.0 GiB" in found[1].reason
+
+
 def test_a_cpu_has_no_share_of_a_card():
     with pytest.raises(kvlib.EngineError, match="VLLM_CPU_KVCACHE_SPACE"):
         fit("Qwen3-8B", "--device cpu", gpu="H100 SXM")
-    assert fit("Qwen3-8B", "--device cpu --kv-cache-memory-bytes 4G --max-model-len 4096").low.num_gpu_blocks == (4 << 30) // (128 * 147_456)
+    found = fit("Qwen3-8B", "--device cpu --kv-cache-memory-bytes 4G --max-model-len 4096")
+    assert found.low.num_gpu_blocks == (4 << 30) // (128 * 147_456)     # blocks of 128 tokens
 
 
 @pytest.mark.parametrize("flag, note", [("compressed-tensors", True), ("torchao", True), ("fp8", False), ("awq_marlin", False)])

@@ -138,6 +138,49 @@ def test_undo_keeps_what_was_typed_since(panel):
     assert panel.values.tokens == 2_048 and panel.values.tensor_parallel_size == 1
 
 
+def test_undo_takes_its_flag_back_out_of_a_command_changed_since(panel):
+    label = next(action for action in panel.view.actions if "tensor_parallel_size" in action.label)
+    panel.apply(label.key)
+    panel.set(kv_cache_dtype="fp8")
+    panel.undo()
+    engine = read_command(panel.raw["command"])[0]
+    assert (engine.tensor_parallel_size, panel.values.tensor_parallel_size) == (1, 1) and engine.kv_cache_dtype == "fp8"
+
+
+def test_the_controls_follow_the_new_model_of_a_command(panel):
+    panel.set(config="Llama-3.1-8B")
+    panel.set(command="vllm serve Qwen/Qwen3-8B")
+    assert (panel.raw["config"], panel.values.max_model_len) == ("Qwen3-8B", 40_960)
+    panel.set(log=LOG.replace("Qwen/Qwen3-8B", "meta-llama/Llama-3.1-8B").replace(", 'max_model_len': 8192", ""))
+    assert (panel.raw["config"], panel.values.max_model_len) == ("Llama-3.1-8B", 131_072)
+
+
+def test_an_empty_command_is_the_log_s(panel):
+    panel.set(log=LOG)
+    panel.set(command="")
+    assert not panel.error and panel.values.max_model_len == 8_192
+    panel.set(tensor_parallel_size=2)
+    assert "--max-model-len 8192 --port 8001" in panel.raw["command"]
+
+
+def test_every_covered_version_can_be_chosen_by_a_log(panel):
+    for minor in range(18, 34):
+        panel.set(log=f"INFO vLLM API server version 0.{minor}.0\n{LOG}")
+        assert panel.raw["vllm_version"] == f"0.{minor}" and not panel.error
+
+
+HOSTILE = "<script>alert(1)</script>\"'|=1"
+
+
+def test_a_hostile_name_is_text_wherever_it_stands(panel):
+    panel.set(config=json.dumps(EIGHT | {"_name_or_path": HOSTILE}), show=COMPARE)
+    panel.set(command=f'vllm serve x --max-model-len 8192 --enable-lora --served-model-name "{HOSTILE.replace(chr(34), "")}"')
+    panel.apply("keep")
+    assert "<script" not in str(panel.fallback()) and "&lt;script&gt;" in str(panel.fallback())
+    shown = panel._shown()
+    assert not any("<script" in str(shown[name]) for name in ("answer", "note", "table", "actions"))
+
+
 def test_kept_set_ups_stand_side_by_side(panel):
     for gpu in ("A100 80GB SXM", "H100 SXM 80GB"):
         panel.set(gpu=gpu)
@@ -169,6 +212,28 @@ def test_save_and_drop_it_back(panel):
     assert again.raw["kv_cache_dtype"] == "fp8" and again.raw["max_model_len"] == "8,192" and again.raw["quantization"] == "FP8"
     again.undo()
     assert again.raw["gpu"] == "RTX 4090"
+
+
+def test_undo_of_a_saved_set_up_brings_all_back(panel):
+    panel.set(command="vllm serve Qwen/Qwen3-30B-A3B -tp 4 --port 1", vllm_version="0.28", weights_gib="20")
+    before = dict(panel.raw)
+    panel.set(config=save(fit("Qwen3-8B", gpu="H100 SXM", vllm_version="0.30.0")))     # a name of the card, not the catalogue's
+    assert not panel.error and panel.raw["command"] == "" and panel.raw["weights_gib"] == ""
+    assert (panel.raw["gpu"], panel.raw["vllm_version"], panel.values.tensor_parallel_size) == ("H100 SXM 80GB", "0.30", 1)
+    panel.undo()
+    assert panel.raw == before
+
+
+@pytest.mark.parametrize("asked", [dict(total_gib=30.0), dict(available_gib=4.0), dict(quantization="bitsandbytes")])
+def test_what_the_panel_cannot_hold_of_a_saved_set_up_is_said(panel, asked):
+    text = save(fit("Qwen3-8B", gpu="L4", **asked))
+    panel.set(config=text)
+    assert next(iter(asked)) in panel.error and "reopen" in panel.error and panel.raw["config"] == text
+
+
+def test_a_saved_set_up_with_its_keys_sorted(panel):
+    panel.set(config=json.dumps(json.loads(save(fit(EIGHT, "--max-model-len 8192", gpu="L4"))), sort_keys=True))
+    assert not panel.error and panel.raw["gpu"] == "L4" and panel.values.max_model_len == 8_192
 
 
 def test_the_command_and_the_ticket(panel):

@@ -151,7 +151,8 @@ def test_quantizations_as_they_are_written(declared, bits):
 
 
 @pytest.mark.parametrize("declared, said", [
-    ({"quant_method": "gptq", "bits": 0}, "bits"), ({"quant_method": "gptq", "bits": -4}, "bits"), ({"quant_method": "awq", "bits": [4]}, "bits"),
+    ({"quant_method": "gptq", "bits": 0}, "bits"), ({"quant_method": "gptq", "bits": -4}, "bits"),
+    ({"quant_method": "awq", "bits": [4]}, "bits"),
     ({"quant_method": "gptq", "bits": 10**9}, "bits"), ({"quant_method": "compressed-tensors", "config_groups": [1]}, "compressed-tensors"),
     ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": True}}}}, "num_bits"),
     ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 8, "group_size": "x"}}}}, "group_size"),
@@ -162,4 +163,5 @@ def test_quantizations_that_cannot_be_read_are_a_sentence(declared, said):
 
 
 def _llama(declared):
-    return kvlib.load_model({k: v for k, v in catalog.model_config("Llama-3.1-8B").items() if k != "_source"} | {"quantization_config": declared})
+    config = {k: v for k, v in catalog.model_config("Llama-3.1-8B").items() if k != "_source"}
+    return kvlib.load_model(config | {"quantization_config": declared})

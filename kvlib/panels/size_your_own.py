@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from types import SimpleNamespace
 
 from kvlib import catalog
 from kvlib.command import engine_from_flags, read_command
 from kvlib.controls import Action, Choice, Fraction, Panel, PowerOfTwo, TextBox, Toggle, View, html, strong
 from kvlib.engine import KV_CACHE_DTYPES, Engine
-from kvlib.errors import SizingError
+from kvlib.errors import ConfigError, SizingError
 from kvlib.budget import model_of, written
-from kvlib.fit import Fit, fit
+from kvlib.fit import Fit, fit, launch_of
 from kvlib.hub import download_config
 from kvlib.improve import card_map, improvements, needs
 from kvlib.memory import TERMS, at
@@ -27,12 +28,12 @@ from kvlib.tables import Html
 from kvlib.take_along import MARK, figures, holds, save, saved_fields, ticket, to_csv, weights_words
 from kvlib.units import GiB
 from kvlib.verdict import NOT_CHECKED
-from kvlib.vllm_log import read_log
 
 FLAGS = ("max_model_len", "tensor_parallel_size", "gpu_memory_utilization", "kv_cache_dtype")
 TYPED = ("free_gib", "weights_gib", "peak_activation_gib", "non_torch_gib", "cuda_graph_gib")
 WEIGHTS = {"as the config says": None, "16 bits": "none", "FP8": "fp8", "int8": "int8", "4 bits (AWQ, GPTQ)": "awq",
            "MXFP4": "mxfp4", "NVFP4": "nvfp4"}
+_ALIKE = {"int4": "awq", "gptq": "awq"}     # counted alike
 VERSIONS = tuple(f"0.{minor}" for minor in range(33, 17, -1))
 MAP, LENGTHS, COMPARE = "which card?", "requests by length", "set-ups kept"
 TAKEAWAYS = (("command", "Copy the command"), ("ticket", "Copy for the ticket"), ("json", "Save the set-up"),
@@ -104,21 +105,25 @@ class SizeYourOwn(Panel):
 
     def follow(self, name, s):
         if name == "config":
-            return _reopened(s.config) or self._model_named(s)
+            return self._reopened(s) or self._model_named(s)
         if name == "command":
-            return self._flags_of(s, s.command) | self._model_of(s)
+            moved = self._model_of(s)
+            return self._flags_of(_with(s, moved), s.command) | moved
         if name == "log":
             return self._from_log(s)
         if name in FLAGS:
-            return {"command": with_flags(s.command, **{name: getattr(s, name)})}
-        if name in ("gpu", "vllm_version"):
+            command = with_flags(_command(s, s.command), **{name: getattr(s, name)})
+            return {"command": command} | _changed(s, self._flags_of(s, command), {*FLAGS} - {name})
+        if name in ("gpu", "vllm_version", "download"):
             return self._flags_of(s, s.command)
         return None
 
     def _flags_of(self, s, command: str) -> dict:
         """What the controls show of a command: its flags, and vLLM's choice where it names none."""
-        engine = _engine(command).replace(gpu=s.gpu, vllm_version=s.vllm_version)
-        shown = {"tensor_parallel_size": engine.tensor_parallel_size, "kv_cache_dtype": engine.kv_cache_dtype}
+        engine = _engine(_command(s, command)).replace(gpu=s.gpu, vllm_version=s.vllm_version)
+        shown = {"tensor_parallel_size": engine.tensor_parallel_size, "kv_cache_dtype": engine.kv_cache_dtype,
+                 **({"max_model_len": engine.max_model_len} if (engine.max_model_len or 0) > 0 else {}),
+                 **({"gpu_memory_utilization": engine.gpu_memory_utilization} if engine.gpu_memory_utilization else {})}
         try:
             setup = resolve(_loaded(s), engine)
         except SizingError:
@@ -151,7 +156,7 @@ class SizeYourOwn(Panel):
         """A log's own model, flags and version; what stood there can be had back."""
         if not s.log.strip():
             return {}
-        launch = read_log(s.log).last
+        launch = launch_of(s.log)
         if not launch.flags:
             return {}
         engine, other = engine_from_flags(launch.flags, launch.model)
@@ -164,7 +169,19 @@ class SizeYourOwn(Panel):
         version = ".".join((launch.vllm_version or "").split(".")[:2])
         if version in VERSIONS:
             moved["vllm_version"] = version
-        return moved | self._flags_of(s, command)
+        return moved | self._flags_of(_with(s, moved), command)
+
+    def _reopened(self, s) -> dict | None:
+        """The inputs that a saved set-up stands for; None where the text is none."""
+        if not _is_saved(s.config):
+            return None
+        asked = _saved_here(s.config)
+        config = asked.get("config") or ""
+        moved = {"config": config if isinstance(config, str) else json.dumps(config), "command": asked.get("command", ""),
+                 "log": asked.get("log", ""), "quantization": _stored(asked.get("quantization")), "vllm_version": asked["vllm_version"],
+                 **{name: f"{asked[name]!r}" if name in asked else "" for name in TYPED}}
+        moved |= {"gpu": catalog.gpu(asked["gpu"]).name} if "gpu" in asked else {}
+        return moved | self._flags_of(_with(s, moved), moved["command"])
 
     undoable = {"log": "take the log's flags", "config": "take the model"}
 
@@ -219,6 +236,15 @@ class SizeYourOwn(Panel):
             moved["command"] = with_flags(moved.get("command", s.command), **change.flags)
         return moved
 
+    def settle(self, moved, back, s):
+        """A command that was changed since the action keeps that change, and gets the flags back."""
+        flags = {name: getattr(s, name) for name in FLAGS if name in back and "command" in moved and "command" not in back}
+        try:
+            command = with_flags(s.command, **flags) if flags else s.command
+            return {"command": command} | _changed(s, self._flags_of(s, command), {*moved})
+        except SizingError:
+            return {}
+
     def take(self, key, s):
         found = _fit(s)
         if key == "command":
@@ -243,7 +269,7 @@ def _config(s):
     """What :func:`kvlib.fit.fit` gets as the config: the box, or what the Hub gives for it where that is asked for."""
     text = s.config.strip()
     if _is_saved(text):     # one that could be re-opened no longer stands in the box
-        saved_fields(text)
+        _saved_here(text)
     if s.download and text.count("/") == 1 and not text.startswith((".", "~", "/", "{")):
         try:
             catalog.model_name(text)
@@ -279,32 +305,52 @@ def _chips(found: Fit) -> tuple:
 
 
 def _loaded(s):
-    return model_of(_config(s) or read_command(s.command)[1].model or "")
+    command = _command(s, s.command)
+    return model_of(_config(s) or command and read_command(command)[1].model or "")
 
 
-def _reopened(text: str) -> dict | None:
-    """The inputs that a saved set-up stands for; None where the text is none."""
-    if not _is_saved(text):
-        return None
+def _command(s, command: str) -> str:
+    """The command, or where there is none the log's own, as :func:`kvlib.fit.fit` takes it."""
+    if command.strip() or not s.log.strip():
+        return command
+    launch = launch_of(s.log)
+    return serve_line(*engine_from_flags(launch.flags, launch.model)) if launch.flags else ""
+
+
+def _with(s, moved: dict):
+    """The state with some inputs moved: what follows a new model follows that one, not the old."""
+    return SimpleNamespace(**vars(s) | moved)
+
+
+def _changed(s, values: dict, names: set) -> dict:
+    """Those of some values that are others than the state's."""
+    return {name: value for name, value in values.items() if name in names and value != getattr(s, name)}
+
+
+def _saved_here(text: str) -> dict:
+    """A saved set-up as this panel can hold it. Raises ConfigError where it has no box or no choice for a part."""
     asked = saved_fields(text)
-    config = asked.pop("config", "")
-    moved = {name: "" for name in TYPED} | {"log": "", "config": config if isinstance(config, str) else json.dumps(config)}
-    moved |= {name: value if isinstance(value, str) else f"{value!r}" for name, value in asked.items()}
-    moved["quantization"] = _stored(asked.get("quantization"))
-    engine = _engine(asked.get("command", ""))
-    return {name: value for name, value in moved.items() if name in {each.name for each in SizeYourOwn.inputs}} | {
-        "tensor_parallel_size": engine.tensor_parallel_size, "kv_cache_dtype": engine.kv_cache_dtype,
-        **({"max_model_len": engine.max_model_len} if engine.max_model_len and engine.max_model_len > 0 else {}),
-        **({"gpu_memory_utilization": engine.gpu_memory_utilization} if engine.gpu_memory_utilization else {})}
+    version = ".".join(asked.get("vllm_version", VERSIONS[0]).removeprefix("v").split(".")[:2])
+    parts = {"total_gib": "no box", "available_gib": "no box", "quantization": "no such choice", "vllm_version": "no such choice"}
+    for name, shown in parts.items():
+        known = name == "quantization" and _stored(asked.get(name)) in WEIGHTS and (asked.get(name) in (*WEIGHTS.values(), *_ALIKE)) or \
+            name == "vllm_version" and version in VERSIONS
+        if name in asked and not known:
+            raise ConfigError(f"the saved set-up gives {name} {asked[name]!r:.40}, for which this panel has {shown}; open it with "
+                              "kvlib.take_along.reopen", field=name, found=asked[name])
+    if "gpu" in asked:
+        catalog.gpu(asked["gpu"])
+    return asked | {"vllm_version": version}
 
 
 def _stored(quantization: str | None) -> str:
     """The choice that stands for a way of storing weights."""
+    quantization = _ALIKE.get(quantization, quantization)
     return next((shown for shown, name in WEIGHTS.items() if name == quantization), "as the config says")
 
 
 def _is_saved(text: str) -> bool:
-    return text.lstrip().startswith("{") and f'"{MARK}"' in text[:400]
+    return text.lstrip().startswith("{") and f'"{MARK}"' in text
 
 
 def _quantized(command: str) -> str:
