@@ -33,7 +33,7 @@ def judge(low: Sizing, typical: Sizing, high: Sizing, assumed: tuple[str, ...] =
         return Verdict("passes", "passes vLLM's memory checks", "")
     if not high.fits:
         return Verdict("refused", "refused", why_refused(low, high))
-    fixed = high.memory is None or high.engine.num_gpu_blocks_override is not None
+    fixed = high.memory is None or high.engine.num_gpu_blocks_override is not None or high.engine.kv_cache_memory_bytes is not None
     if low.outcome == "weights_do_not_fit" and fixed:     # beside a cache of a fixed size, weights that are a band
         total = low.memory.total_bytes if low.memory.free_bytes is None else low.memory.free_bytes
         return Verdict("close", "too close to call", f"it passes if the weights take at most {math.floor(total / GiB * 100) / 100} GiB; "
