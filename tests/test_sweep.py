@@ -65,8 +65,8 @@ def assert_same(row, one):
     assert row["reason"]
 
 
-@given(st.randoms(use_true_random=False), st.lists(LENGTHS, min_size=1, max_size=5), st.lists(MEMORIES, min_size=1, max_size=4))
-@settings(max_examples=80, deadline=None)
+@given(st.randoms(use_true_random=False), st.lists(LENGTHS, min_size=1, max_size=4), st.lists(MEMORIES, min_size=1, max_size=3))
+@settings(max_examples=40, deadline=None)
 def test_equal_to_size_row_by_row(rng, lengths, memories):
     models, flags = at_random(rng)
     frame = sweep(models, max_model_len=lengths, available_bytes=memories, **flags)
@@ -202,7 +202,7 @@ def test_chunks_are_the_same_rows():
     arguments = dict(models=["Qwen3-8B", "Gemma-3n-E4B", "Qwen3.8-27B"], tensor_parallel_size=[1, 2, 3],
                      max_model_len=[5, None, -1, 70_000], available_bytes=range(0, 80 * GiB, 7 * GiB))
     whole = sweep(**arguments)
-    for rows in (1, 5, 12, 37, 100, 10_000):
+    for rows in (5, 37, 100, 10_000):
         chunks = list(sweep_chunks(**arguments, chunk_rows=rows))
         assert max(map(len, chunks)) <= rows and sum(map(len, chunks)) == len(whole)
         together = pd.concat([chunk.astype({"reason": str}) for chunk in chunks], ignore_index=True)
