@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from kvlib.panels.budget_facts import cards
+from kvlib.panels.memory_budget import OPENS
 from kvlib.website.twins import Twin
 
 LENGTHS = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072]
 
 
-def reported(values: dict) -> dict:
-    """The memory that the chosen GPU's driver reports."""
-    return {"total_gib": cards()[values["gpu"]].reported_gib}
+def card_and_reserve(values: dict) -> dict:
+    """The memory that the chosen GPU's driver reports, and the reserve of the calculator's start where it is a typed one."""
+    typed = {"reserve_gib": OPENS["reserve_gib"]} if values["reserve_from"] == OPENS["reserve_from"] else {}
+    return {"total_gib": cards()[values["gpu"]].reported_gib} | typed
 
 
 def with_defaults(values, *more) -> list:
@@ -26,8 +28,8 @@ TWINS = (
         "gpu": ["GB10 (DGX Spark)", "H100 SXM 80GB", "A100 80GB SXM", "H200 SXM 141GB", "L4", "RTX 4090"],
         "max_model_len": [2048, 4096, 8192, 16384, 32768, 40960, 131072], "kv_cache_dtype": None,
         "gpu_memory_utilization": [0.5, 0.85, 0.92, 0.95], "reserve_from": None},
-        "every model and GPU on file, a typed reserve, other weights, several GPUs, any length and share", reported,
-        ("start",)),
+        "every model and GPU on file, a typed reserve other than 3 GiB, other weights, several GPUs, any length and share",
+        card_and_reserve, ("start",)),
     Twin("03_blocks_and_tokens", "blocks_and_tokens", "PageAndBlock",
          {"model": None, "block_size": None, "kv_cache_dtype": None}, "your guess in the picture"),
     Twin("03_blocks_and_tokens", "blocks_and_tokens", "WorstCase",
