@@ -25,7 +25,7 @@ def headline(found: Fit) -> str:
 
     >>> headline(fit("Qwen3-8B", "--max-model-len 32768", gpu="L4"))
     'Qwen3-8B on one L4, requests of up to 32,768 tokens: too close to call; it passes if activations, non-torch \
-memory and CUDA graphs take at most 0.5 GiB together; other launches took 0.4 to 3.7 GiB.'
+memory and CUDA graphs take at most 0.49 GiB together; other launches took 0.4 to 3.7 GiB.'
     """
     verdict, cards = found.verdict, found.engine.tensor_parallel_size * found.engine.pipeline_parallel_size
     card = found.typical.plan.setup.gpu.name if found.typical.plan.setup.gpu else "card of 80 GiB"
