@@ -241,7 +241,7 @@ class SizeYourOwn(Panel):
         flags = {name: getattr(s, name) for name in FLAGS if name in back and "command" in moved and "command" not in back}
         try:
             command = with_flags(s.command, **flags) if flags else s.command
-            return {"command": command} | _changed(s, self._flags_of(s, command), {*moved})
+            return {"command": command} | _changed(s, self._flags_of(s, command), {*FLAGS})
         except SizingError:
             return {}
 
