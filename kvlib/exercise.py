@@ -129,8 +129,9 @@ class Exercise:
         there = int(there) if there == int(there) else there
         if self._near(there, self.right):
             return self._yes(self._said(there))
-        if DECIMAL.get(unit) == self.unit and self._near(value, self.right):
-            return Verdict("wrong", f"Not yet: the figure is right in {self.unit}, and you wrote {unit}, steps of 1,000 and not of 1,024.")
+        meant = DECIMAL.get(unit)
+        if meant and self._near(value * BYTES[meant] / BYTES[self.unit], self.right):
+            return Verdict("wrong", f"Not yet: the figure is right in {meant}, and {unit} was written, steps of 1,000 and not of 1,024.")
         return self._no(there, unit)
 
     def _no(self, value, unit) -> Verdict:

@@ -154,3 +154,10 @@ def test_help_names_the_commands_for_a_class(capsys):
 
 def test_the_handout_names_functions_that_exist():
     assert check("01.1", None).state == "open"
+
+
+def test_links_of_solutions_and_the_workshop_page_lead_somewhere():
+    for path in [*learner.SOLUTIONS.glob("*.ipynb"), run.ROOT / "notebooks" / "workshop_90.ipynb"]:
+        for cell in learner.cells_of(path):
+            for target in re.findall(r"\]\(([^)\s#]+)", cell.source) if cell.cell_type == "markdown" else ():
+                assert (path.parent / target).exists(), (path.name, target)

@@ -22,7 +22,7 @@ BLOCK = 147_456 * 16   # bytes of a block of Qwen3-8B; 147,456 is in the GB10 no
 ANSWERS = {
     "01.1": ([94 * 4 * 128 * 2 * 2, "192,512 bytes", "188 KiB", "192512"],
              [(94 * 64 * 128 * 2 * 2, "64 query heads"), (94 * 4 * 64 * 2 * 2, "head_dim was divided"), (94 * 4 * 128, "key *and* value"),
-              (188, "would be right in KiB"), ("188 kB", "too small")]),
+              (188, "would be right in KiB"), ("188 KB", "steps of 1,000")]),
     "01.2": (["head_dim", "`head_dim`", " Head_Dim "],
              [("num_key_value_heads", "that is right"), ("hidden_size", "one of the two it divided"), ("torch_dtype", "2 bytes a number")]),
     "01.3": ([1, "1 request", "1.0"],
@@ -31,7 +31,7 @@ ANSWERS = {
              [(145_635, "decimal GB"), (135_633.68, "round down"), (135_634, "round down"), (20_000_000_000 // 589_824, "32 query heads")]),
     "02.1": ([1.70, "1.70 GiB", "1,70", "1741 MiB"],
              [(8.04, "from the whole card"), (16.70, "the weights are still in it"), (2.9, "not of what the weights leave"),
-              ("1.70 GB", "right in GiB, and you wrote GB")]),
+              ("1.70 GB", "right in GiB, and GB was written")]),
     "02.2": ([14_563 * 16, "233,008 tokens"],
              [(233_016, "blocks are whole"), (214_368, "leaves the share aside"), (14_563, "those are blocks"),
               (int(32e9 // BLOCK) * 16, "GiB were read as GB")]),
@@ -99,7 +99,7 @@ def test_wrong_names_the_slip_and_not_the_answer(number, answer, said):
     verdict = check(number, answer)
     assert verdict.state == "wrong" and said in str(verdict), verdict
     right = register()[number].right
-    if right and answer not in ("188 kB", "24 kB", "1.70 GB", 188):   # there the figure itself was typed
+    if right and answer not in ("188 KB", "24 kB", "1.70 GB", 188):   # there the figure itself was typed
         shown = {text.replace(",", "").rstrip(".") for text in re.findall(r"[\d.,]*\d", str(verdict))} if not isinstance(right, str) else str(verdict)
         own = {text.replace(",", "") for text in re.findall(r"[\d.,]*\d", str(answer))}
         assert (f"{right:g}" if isinstance(right, float) else str(right)) not in (shown if isinstance(shown, str) else shown - own) or number == "05.2"

@@ -38,7 +38,7 @@ def _judge(flags: str) -> Verdict:
     except SizingError as problem:
         return _no(str(problem).rstrip("."))
     lossy = " Say that FP8 rounds keys and values, and that quality has to be checked." if engine.kv_cache_dtype != "auto" else ""
-    return Verdict("right", f"Right: it passes at the least cache thought possible, and {held:.1f} chats fit at once.{lossy}")
+    return Verdict("right", f"Right: it passes at the least cache thought possible, and {int(held)} chats fit at once.{lossy}")
 
 
 def _way(found) -> str:
