@@ -72,8 +72,7 @@ class Words(IPythonRenderer):
         self.taken.add(place)
         self.headings.append((level, place, words_of(text)))
         ref = html.escape(place, quote=True)
-        return (f'<h{level} id="{ref}">{text}<a class="anchor" href="#{ref}" aria-label="Link to {html.escape(words_of(text))}">#</a>'
-                f"</h{level}>\n")
+        return f'<h{level} id="{ref}">{text}<a class="anchor" href="#{ref}" aria-hidden="true" tabindex="-1">#</a></h{level}>\n'
 
     def inline_math(self, body):
         return mathml(html.unescape(body))
