@@ -185,7 +185,7 @@ class LatentCopies(Panel):
         base = alt.Chart(alt.NamedData("bars"))
         y = alt.Y("tp:N", title="GPUs", sort=None, scale=alt.Scale(domain=[str(n) for n in SIZES]))
         offset = alt.YOffset("place:N", scale=alt.Scale(domain=["0", "1"]))
-        x = charts.axis_x("kib", "KiB of one token on each GPU", (0, 400))
+        x = charts.axis_x("kib", "KiB of one token on each GPU", (0, 600))
         color = alt.Color("colour:N", scale=None, legend=None)
         bars = base.mark_bar().encode(x=x, y=y, yOffset=offset, color=color, opacity=alt.Opacity("opacity:Q", scale=None))
         words = base.mark_text(align="left", dx=4).encode(x=x, y=y, yOffset=offset, text="label:N")
@@ -243,7 +243,7 @@ class CacheTypes(Panel):
         within=6, because="Only the attention half shrinks, and blocks grow to 1,568 tokens to fit the unshrunk state.")
 
     def chart(self):
-        return charts.ranks("types", count=len(TYPES), domain=(0, 7), title="times as many requests as with 16 bits",
+        return charts.ranks("types", count=len(TYPES), domain=(0, 8), title="times as many as with 16 bits",
                             label_width=150, width=charts.WIDTH - 20)
 
     def compute(self, s):
@@ -253,7 +253,7 @@ class CacheTypes(Panel):
             count = requests(s.model, dtype, s.max_model_len, s.available_gib)
             times = count / plain if count is not None and plain else None
             rows.append({"type": words, "flag": dtype, "requests": count, "times": times})
-            items.append((words, times or 0, f"{times:.2f}x: {count:,.2f} at once" if times is not None else "refused by vLLM", "kv"))
+            items.append((words, times or 0, f"{times:.2f}x: {count:,.2f}" if times is not None else "refused by vLLM", "kv"))
         shown = [f"{rows[1][key]:.2f}" if rows[1][key] is not None else "–" for key in ("requests", "times")]
         return View(
             answer=html("fp8 holds {} requests of {} tokens instead of {}: {} times as many.", strong(shown[0]),

@@ -272,7 +272,7 @@ class TwoOrFour(Panel):
             answer=html("{} {}", *(self._said(count, each) for count, each in found.items())),
             rows=charts.strips_rows(strips, limit=limit) | spans_rows(rows, top, self.guess, (s.max_model_len,)),
             chart=[spec, spans_spec(tuple(map(_gpus, self.counts)), top,
-                                    f"tokens in the cache; the line: one request of {s.max_model_len:,}")],
+                                    f"tokens in the cache (line: one of {s.max_model_len:,})")],
             table=table([self._cells(count, each, s) for count, each in found.items()], [
                 Col("gpus", "GPUs", "text"), Col("weights", "weights", ".2f", "GiB each"), Col("rest", "the rest", unit="GiB each"),
                 Col("left", "for the cache", unit="GiB each"), Col("kib", "a token", unit="KiB each"), Col("tokens"),

@@ -104,7 +104,8 @@ def test_nothing_is_cut_off(book, width):
             expect(svg.locator("svg.marks")).to_be_attached()
         page.wait_for_function("() => { const now = document.querySelector('.jp-Notebook .kv-card').offsetWidth; "
                                "const same = now === window.kvWas; window.kvWas = now; return same; }", polling=300)
-        assert page.evaluate(CUT, width == 1280) == []
+        found = page.evaluate(CUT, width == 1280)
+        assert not found, "\n".join(found)
     finally:
         page.set_viewport_size({"width": 1280, "height": 1000})
 
@@ -130,7 +131,7 @@ def test_behind_another_tab_it_follows_and_is_right_on_return(book):
     seen.settle()
     field = seen.twin._inputs["tensor_parallel_size"]
     page.evaluate(f"() => {{ window.kvBook = {CURRENT}; }}")
-    page.evaluate("() => window.jupyterapp.commands.execute('launcher:create')")
+    page.evaluate("() => { window.jupyterapp.commands.execute('launcher:create'); }")
     expect(seen.card).to_be_hidden()
     done = page.evaluate("""async code => (await window.kvBook.context.sessionContext.session.kernel
         .requestExecute({code}).done).content.status""", f"SplitModel().set({field.name}=2)")
