@@ -26,7 +26,7 @@ ValueError: No available memory for the cache blocks. Try"""
 
 @pytest.mark.parametrize("text, outcome, first, some", [
     (FULL, "max_model_len", "raise gpu_memory_utilization to 0.95, and max_model_len", "lower max_model_len to 51,424"),
-    (FREE, "free_memory", "free 8.57 GiB held by other processes", "lower gpu_memory_utilization to 0.64"),
+    (FREE, "free_memory", "lower gpu_memory_utilization to 0.64", "free 8.57 GiB held by other processes"),
     (SEQS, "max_num_seqs", "lower max_num_seqs to 220", "lower max_num_seqs to 220"),
     (NOTHING, "no_cache_memory", "8-bit weights", "another card"),
     ((LOGS / "llama-tp-sweep-refused.log").read_text(), "max_model_len", "lower max_model_len to 51,680", "FP8 KV cache, and max_model_len")])
