@@ -49,7 +49,7 @@ def test_verdict_and_first_remedy_stand_without_scrolling(card, page):
 def test_chip_control_and_command_go_together_and_undo_takes_back(card):
     command = card.get_by_label("2 · Command")
     before = command.input_value()
-    card.locator(".kv-chips button").first.click()
+    button(card, "tensor_parallel_size 4").click()
     expect(command).to_have_value(before + " --tensor-parallel-size 4")
     expect(card.get_by_label("GPUs (TP)", exact=True)).to_have_value("4")
     found = fit("Qwen3-30B-A3B", command.input_value(), gpu="RTX 4090")
@@ -102,5 +102,7 @@ def test_a_reload_keeps_what_was_typed(card, page):
     expect(card.get_by_label("Longest request", exact=True)).to_have_value("8,192")
     page.keyboard.press("Control+S")
     page.reload()
+    page.locator(".jp-Cell").first.wait_for(timeout=60_000)
+    page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer").evaluate("page => { page.scrollTop = 900; }")
     again = page.locator(".kv-card", has_text="Will it fit?").first
     expect(again.get_by_label("2 · Command")).to_have_value("vllm serve Qwen/Qwen3-30B-A3B --max-model-len 8192 --port 7", timeout=60_000)
