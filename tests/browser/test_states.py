@@ -90,6 +90,15 @@ CUT = """scroll => [...document.querySelectorAll(".jp-Notebook .kv-card")].flatM
 })"""
 
 
+# Twice the same: the pictures have taken the page's width.
+AT_REST = """() => {
+  const now = JSON.stringify([innerWidth, ...[...document.querySelectorAll(".kv-picture svg")].map(svg => [svg.getAttribute("width"), svg.clientWidth])]);
+  const same = now === window.kvWas;
+  window.kvWas = now;
+  return same;
+}"""
+
+
 # 640 pixels are what a page of 1280 has at 200 % zoom.
 @pytest.mark.parametrize("width", [1280, 640, 390])
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -102,8 +111,7 @@ def test_nothing_is_cut_off(book, width):
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         for svg in page.locator(".jp-Notebook .kv-card .kv-picture").all():
             expect(svg.locator("svg.marks")).to_be_attached()
-        page.wait_for_function("() => { const now = document.querySelector('.jp-Notebook .kv-card').offsetWidth; "
-                               "const same = now === window.kvWas; window.kvWas = now; return same; }", polling=300)
+        page.wait_for_function(AT_REST, polling=700)
         found = page.evaluate(CUT, width == 1280)
         assert not found, "\n".join(found)
     finally:
