@@ -133,7 +133,7 @@ def ranks_spec(top):
     """The ranked bars; the axis rests on fixed ends."""
     if top not in _SPECS:
         _SPECS[top] = charts.themed(charts.ranks(count=len(KNOBS), domain=(0, top), label_width=170,
-                                                 title="thousand tokens more, all GPUs"))
+                                                 title="thousand tokens more"))
     return _SPECS[top]
 
 

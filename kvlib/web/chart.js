@@ -28,13 +28,28 @@ const unpacked = ({ keys, rows }) => rows.map((row) => Object.fromEntries(keys.m
 // host: the element that holds the picture. Calls are queued, so the newest state is drawn last.
 function picture(host, model) {
   let drawn = null, box = null, wanted = null, last = null, running = false, gone = false;
-  let spec = null, specText = "", room = host.clientWidth, texts = {};
+  let spec = null, specText = "", room = host.clientWidth, texts = {}, tight = false;
   const note = document.createElement("div");
   note.className = "kv-drawing-problem";
 
   // A picture whose spec says "fluid" takes the width there is, within bounds; on a narrower page it is scaled.
-  const width = () => (room > 80 ? Math.round(Math.max(spec.width * 0.65, Math.min(spec.width * 1.2, room - 0.5))) : spec.width);
+  // Where its words do not fit into a narrow one it is drawn in full, and scaled.
+  const least = () => spec.width * (tight ? 1 : 0.65);
+  const width = () => (room > 80 ? Math.round(Math.max(least(), Math.min(spec.width * 1.2, room - 0.5))) : spec.width);
   const fit = (view) => { if (spec.usermeta?.fluid && view.width() !== width()) view.width(width()); };
+  const cut = () => {
+    const svg = box.querySelector("svg"), frame = svg.getBoundingClientRect();
+    return frame.width > 0 && [...svg.querySelectorAll("text")].some((text) => {
+      const { left, right } = text.getBoundingClientRect();
+      return right > left && (right > frame.right + 1 || left < frame.left - 1);
+    });
+  };
+  async function widen() {
+    if (tight || !spec.usermeta?.fluid || drawn.view.width() >= spec.width || !cut()) return;
+    tight = true;
+    fit(drawn.view);
+    await drawn.view.runAsync();
+  }
 
   async function embed(packed) {
     const vegaEmbed = await vegaEmbedFor(model);
@@ -62,6 +77,7 @@ function picture(host, model) {
     spec = want.spec;
     if (!sameSpec || !drawn) {
       specText = "";
+      tight = false;
       await embed(want.rows);
       specText = JSON.stringify(spec);
     } else {
@@ -74,6 +90,7 @@ function picture(host, model) {
       fit(drawn.view);
       await drawn.view.runAsync();
     }
+    if (drawn) await widen();
     note.remove();
   }
 
@@ -94,6 +111,7 @@ function picture(host, model) {
 
   const observer = new ResizeObserver((entries) => {
     room = entries[entries.length - 1].contentRect.width;
+    if (spec && room >= spec.width) tight = false;
     if (drawn && last && spec.usermeta?.fluid && drawn.view.width() !== width()) { wanted ??= last; work(); }
   });
   observer.observe(host);

@@ -15,10 +15,10 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("journey") or item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.xdist_group("browser"))  # one worker, so one server and one browser
-    # Tests of one notebook stand together, so that it is opened once.
-    places = [at for at, item in enumerate(items) if "book" in getattr(item, "fixturenames", ())]
-    for at, item in zip(places, sorted((items[at] for at in places), key=lambda item: item.callspec.params["name"]), strict=True):
-        items[at] = item
+    # Tests of one notebook stand together, at the end, so that it is opened once; the others end all kernels when they are done.
+    shelved = [item for item in items if "book" in getattr(item, "fixturenames", ())]
+    others = [item for item in items if item not in set(shelved)]
+    items[:] = others + sorted(shelved, key=lambda item: item.callspec.params["name"])
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +70,7 @@ class Shelf:
         self.lab.end_kernels()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shelf(context, lab):
     shelf = Shelf(context, lab)
     yield shelf

@@ -219,8 +219,9 @@ class Notebook:
         self.page.wait_for_function(IDLE, timeout=timeout)
 
     def command(self, name):
-        """Run a command of Lab's menus, such as "notebook:run-all-cells"."""
-        self.page.evaluate("name => window.jupyterapp.commands.execute(name)", name)
+        """Run a command of Lab's menus, such as "notebook:run-all-cells"; one that never ends is not waited for."""
+        self.page.evaluate("""name => Promise.race([window.jupyterapp.commands.execute(name),
+                                                    new Promise(done => setTimeout(done, 150_000))]).then(() => null)""", name)
 
     def run_all(self, timeout=180_000):
         """Run > Run All Cells; returns when the last cell has ended. A failing cell ends it too."""

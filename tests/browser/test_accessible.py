@@ -4,7 +4,7 @@ from importlib.resources import files
 import pytest
 from playwright.sync_api import expect
 
-from .walk import NOTEBOOKS, PLACES, panels_of
+from .walk import NOTEBOOKS, PLACES, in_theme, panels_of
 
 pytestmark = pytest.mark.browser
 AXE = str(files("axe_playwright_python") / "axe.min.js")
@@ -16,8 +16,7 @@ VIOLATIONS = """async () => (await axe.run({ include: [[".jp-Notebook .kv-card"]
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_axe_finds_nothing_serious(book, theme, name):
     page = book.page
-    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
-    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false" if "Dark" in theme else "true")
+    in_theme(page, theme)
     page.evaluate("() => document.querySelectorAll('.kv-foot details').forEach(node => { node.open = true; })")
     cards = page.locator(".jp-Notebook .kv-card:has(.kv-field .kv-box input)")
     if cards.count():     # one panel with a red sentence

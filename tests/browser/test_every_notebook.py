@@ -5,7 +5,6 @@ from playwright.sync_api import expect
 from .walk import NOTEBOOKS, PLACES, Seen, move_by_keyboard, move_by_mouse, panels_of
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import expect
 
 from .lab import CURRENT, READY, guarded_page, open_notebook
-from .walk import NOTEBOOKS, PLACES, Seen, move_by_keyboard, move_by_mouse, panels_of
+from .walk import NOTEBOOKS, PLACES, Seen, in_theme, move_by_keyboard, move_by_mouse, panels_of
 
 pytestmark = pytest.mark.browser
 EACH_PLACE = pytest.mark.parametrize("name, place", [(place.notebook, place) for place in PLACES], ids=map(str, PLACES))
@@ -90,6 +90,15 @@ CUT = """scroll => [...document.querySelectorAll(".jp-Notebook .kv-card")].flatM
 })"""
 
 
+# Twice the same: the pictures have taken the page's width.
+AT_REST = """() => {
+  const now = JSON.stringify([innerWidth, ...[...document.querySelectorAll(".kv-picture svg")].map(svg => [svg.getAttribute("width"), svg.clientWidth])]);
+  const same = now === window.kvWas;
+  window.kvWas = now;
+  return same;
+}"""
+
+
 # 640 pixels are what a page of 1280 has at 200 % zoom.
 @pytest.mark.parametrize("width", [1280, 640, 390])
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -102,8 +111,7 @@ def test_nothing_is_cut_off(book, width):
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         for svg in page.locator(".jp-Notebook .kv-card .kv-picture").all():
             expect(svg.locator("svg.marks")).to_be_attached()
-        page.wait_for_function("() => { const now = document.querySelector('.jp-Notebook .kv-card').offsetWidth; "
-                               "const same = now === window.kvWas; window.kvWas = now; return same; }", polling=300)
+        page.wait_for_function(AT_REST, polling=700)
         found = page.evaluate(CUT, width == 1280)
         assert not found, "\n".join(found)
     finally:
@@ -147,16 +155,15 @@ def test_behind_another_tab_it_follows_and_is_right_on_return(book):
 @pytest.mark.parametrize("name", [SPLIT.notebook])
 def test_a_picture_is_readable_in_both_themes(book):
     try:
-        for theme, light in (("JupyterLab Dark", "false"), ("JupyterLab Light", "true")):
-            book.page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
-            expect(book.page.locator("body")).to_have_attribute("data-jp-theme-light", light)
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            in_theme(book.page, theme)
             for place in panels_of(SPLIT.notebook):
                 card = card_of(book, place.cell)
                 ink = card.locator("svg .role-axis-label text, svg .role-axis-title text").first
                 colours = [ink.evaluate("e => getComputedStyle(e).fill"), card.evaluate("e => getComputedStyle(e).backgroundColor")]
                 assert contrast(*colours) > 7, (place.kind, theme, colours)
     finally:
-        book.page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})")
+        in_theme(book.page, "JupyterLab Light")
 
 
 def contrast(*colours):

@@ -20,6 +20,7 @@ from playwright.sync_api import expect
 
 import run
 
+expect.set_options(timeout=20_000)  # a busy machine may take its time
 NOTEBOOKS = sorted(path.name for path in (run.ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -59,6 +60,12 @@ def panels_of(notebook):
 
 
 PLACES = [place for notebook in NOTEBOOKS for place in panels_of(notebook)]
+
+
+def in_theme(page, theme):
+    """Put Lab into "JupyterLab Dark" or "JupyterLab Light"; not awaited, since Lab's own promise may never come true."""
+    page.evaluate("theme => { window.jupyterapp.commands.execute('apputils:change-theme', { theme }); }", theme)
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false" if "Dark" in theme else "true")
 
 
 # ---- what is written, as a reader sees it --------------------------------------------------------------------------------
