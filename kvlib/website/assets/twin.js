@@ -168,6 +168,8 @@ globalThis.kvlibTwins = (() => {
       mount(target);
     }
   }, { rootMargin: "500px" });
-  for (const box of document.querySelectorAll("[data-twin]")) near.observe(box);
+  // The page first, then its controls: Vega and the tables are the heavy part.
+  const idle = globalThis.requestIdleCallback ?? ((go) => setTimeout(go, 100));
+  addEventListener("load", () => idle(() => document.querySelectorAll("[data-twin]").forEach((box) => near.observe(box))));
   return { arrived, made };
 })();
