@@ -51,7 +51,7 @@ def config() -> dict:
         "font": _FONT, "background": "transparent", "view": {"stroke": None},
         "axis": lines | words | {"labelLimit": 220}, "axisQuantitative": {"tickCount": 6},
         "axisDiscrete": {"grid": False, "ticks": False},
-        "legend": words | {"orient": "top", "title": None}, "header": words,
+        "legend": words | {"orient": "top", "title": None, "columnPadding": 18}, "header": words,
         "title": {"color": _INK, "subtitleColor": _INK, "fontSize": 13, "anchor": "start"},
         "text": {"color": _INK, "fontSize": 12}, "rule": {"color": _INK}, "tick": {"color": _INK},
         "mark": {"color": COLOURS["weights"]}, "line": {"strokeWidth": 2}, "range": {"category": list(OWNERS)},

@@ -273,7 +273,7 @@ def gap_picture() -> charts.Static:
                 }
             )
             start += share
-    base = alt.Chart(alt.Data(values=drawn)).encode(y=alt.Y("length:N", sort=None, title=None))
+    base = alt.Chart(alt.Data(values=drawn)).encode(y=alt.Y("length:N", sort=None, title=None, axis=alt.Axis(minExtent=100)))
     x = charts.axis_x("start", "share of what vLLM sets aside for it (%)", (0, 100))
     bars = base.mark_bar(stroke="currentColor", strokeWidth=0.5, strokeOpacity=0.5).encode(
         x=x,
