@@ -23,7 +23,7 @@ from .units import GiB, gib
 from .verdict import and_
 from .versions import parse_version
 from .vllm_log import Launch, Printed
-from .weights import QUANTIZATIONS, checkpoint_bytes, loaded_band, quantization_of, weights_per_gpu
+from .weights import QUANTIZATIONS, checkpoint_bytes, expected_weights, quantization_of, weights_per_gpu
 
 RESERVE = TERMS[1:]
 #: Flags that move what a launch takes besides the cache: a log's measured reserve holds only while they stay.
@@ -262,39 +262,15 @@ def _weights(model, engine, launch, typed: Typed, quantization, folder, notes) -
         return Term(_band(printed, "the log"), "measured", "the log's line \"Model loading took\"")
     if folder is not None and quantization is None and _loads_as_stored(model, engine) and (files := checkpoint_bytes(folder)) is not None:
         return Term(-(-files.bytes // shards), "measured", files.source + (f" ÷ {shards} GPUs" if shards > 1 else ""))
-    narrow = engine.dtype != "float32" and engine.speculative_method != "mtp"     # as those who reported had it
-    seen = _seen(model, quantization, shards) if narrow and engine.pipeline_parallel_size == 1 else None
-    if seen is not None:
-        return Term(seen[0], "measured", "launches printed it: " + seen[1])
-    computed = weights_per_gpu(model, dtype=engine.dtype if engine.dtype in ("auto", "float32") else "auto",
-                               quantization=quantization, tensor_parallel_size=engine.tensor_parallel_size,
-                               pipeline_parallel_size=engine.pipeline_parallel_size,
-                               draft=engine.speculative_method == "mtp")
-    notes.extend(computed.notes)
-    band = loaded_band(model, computed, quantization)
-    return Term(band, "computed", band.source)
+    found = expected_weights(model, engine, quantization)
+    notes.extend(found.notes)
+    return Term(found.value, found.kind, found.source)
 
 
 def _loads_as_stored(model: Model, engine: Engine) -> bool:
     """False where a checkpoint of 32 bits is loaded in 16, or the other way about."""
     wide = {str(part.get(key)).removeprefix("torch.") for part in (model.config, text_part(model.config)[0]) for key in ("torch_dtype", "dtype")}
     return ("float32" in wide) == (engine.dtype == "float32")
-
-
-@lru_cache(maxsize=1024)
-def _seen(model: Model, quantization: str | None, shards: int) -> tuple[int | Band, str] | None:
-    """Weights that launches of this very model printed, from the least to the most; None where there is no report."""
-    dtype = "bfloat16" if quantization == "none" else quantization
-    try:
-        if model.config != catalog.model_config(model.name):
-            return None
-        found, seen = catalog.weights(model.name, dtype, shards), catalog.loaded_gib(model.name, dtype, shards)
-    except ConfigError:
-        return None
-    if found.kind != "measured":
-        return None
-    ends = [gib(value) for value in (min(seen), max(seen))]
-    return _point(Band(ends[0], min(max(found.bytes, ends[0]), ends[1]), ends[1], found.source)), found.source
 
 
 def _share(model: Model, engine: Engine) -> float:

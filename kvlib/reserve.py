@@ -31,6 +31,7 @@ from .parameters import parameters
 from .resolve import resolve
 from .units import GiB, gib
 from .versions import parse_version
+from .weights import expected_weights
 
 LARGE_CARD = 70 * GiB
 _NVLINK = ("SXM", "NVL", "H200", "B200", "B300", "GB300")
@@ -123,9 +124,9 @@ def _counted(model: Model) -> int | None:
 def assumed_budget(model: Model, engine: Engine | None = None, *, weight_dtype: str | None = None) -> MemoryBudget:
     """What can be said of one GPU's memory before a launch: the card, the weights, and a band for each other term.
 
-    ``model`` is one of the catalogue's; :func:`kvlib.fit.fit` takes any. Without ``engine.gpu`` the card has 80 GiB.
-    Raises ConfigError where the weights are not on file, and what :func:`reserve_bands` and
-    :func:`kvlib.resolve.resolve` raise.
+    ``weight_dtype`` is how the weights are stored: a name of :data:`kvlib.weights.QUANTIZATIONS`, "bfloat16", or None for
+    what the config says. Without ``engine.gpu`` the card has 80 GiB. Raises ConfigError where the parameters cannot be
+    counted, and what :func:`reserve_bands` and :func:`kvlib.resolve.resolve` raise.
 
     >>> from kvlib import load_model
     >>> budget = assumed_budget(load_model("Qwen3-8B"), Engine(gpu="RTX 4090"))
@@ -135,9 +136,9 @@ def assumed_budget(model: Model, engine: Engine | None = None, *, weight_dtype: 
     engine = engine if engine is not None else Engine()
     setup = resolve(model, engine)
     bands = bands_of(model, engine)
-    shards = engine.tensor_parallel_size * engine.pipeline_parallel_size
+    stored = "none" if weight_dtype in ("bfloat16", "float16") else None if weight_dtype == "auto" else weight_dtype
     return MemoryBudget(setup.gpu.total_bytes if setup.gpu is not None else 80 * GiB,
-                        catalog.weights(model.name, weight_dtype, shards).bytes, **bands)
+                        expected_weights(model, engine, stored).value, **bands)
 
 
 class _Range:

@@ -11,14 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
-from .engine import DTYPE_BYTES
+from . import catalog
+from .engine import DTYPE_BYTES, Engine
 from .errors import ConfigError
 from .fields import text_part
 from .layers import FullAttention, LatentAttention
 from .memory import Band
 from .model import Model
 from .parameters import EXPERTS, Parameters, parameters
+from .units import gib
 
 MAX_HEADER = 100 << 20
 MAX_BYTES = 1 << 50     # a thousand TiB: no checkpoint
@@ -154,6 +157,54 @@ def loaded_band(model: Model, weights: Weights, quantization: str | None = None)
     low, typical, high = (round(weights.bytes * factor) for factor in LOADED_OVER_COMPUTED[case])
     return Band(low, typical, high, f"{weights.source}; what launches loaded was "
                 f"{LOADED_OVER_COMPUTED[case][0]:g} to {LOADED_OVER_COMPUTED[case][2]:g} times that ({case} weights)")
+
+
+class Expected(NamedTuple):
+    """The weights that a launch will find on one GPU, in bytes: a number where launches agree, else a band."""
+
+    value: int | Band
+    kind: str
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def expected_weights(model: Model, engine: Engine, quantization: str | None = None) -> Expected:
+    """The weights on one GPU before a launch: "measured" where launches of this very model printed them, else "computed".
+
+    ``quantization`` is a name of ``QUANTIZATIONS``, "none", or None for what the config declares. Raises ConfigError where
+    the parameters cannot be counted from the config.
+
+    >>> from kvlib import load_model
+    >>> found = expected_weights(load_model("Qwen3-8B"), Engine(tensor_parallel_size=2))
+    >>> found.kind, round(found.value.typical / 2**30, 2)
+    ('computed', 7.63)
+    """
+    tp, pp, draft = engine.tensor_parallel_size, engine.pipeline_parallel_size, engine.speculative_method == "mtp"
+    as_reported = engine.dtype != "float32" and not draft and pp == 1
+    seen = _seen(model, quantization, tp) if as_reported else None
+    if seen is not None:
+        return Expected(seen[0], "measured", "launches printed it: " + seen[1])
+    computed = weights_per_gpu(model, dtype=engine.dtype if engine.dtype in ("auto", "float32") else "auto",
+                               quantization=quantization, tensor_parallel_size=tp, pipeline_parallel_size=pp, draft=draft)
+    band = loaded_band(model, computed, quantization)
+    return Expected(band, "computed", band.source, computed.notes)
+
+
+@lru_cache(maxsize=1024)
+def _seen(model: Model, quantization: str | None, tensor_parallel_size: int) -> tuple[int | Band, str] | None:
+    """Weights that launches of this very model printed, from the least to the most; None where there is no report."""
+    dtype = "bfloat16" if quantization == "none" else quantization
+    try:
+        if model.config != catalog.model_config(model.name):
+            return None
+        found, seen = (look(model.name, dtype, tensor_parallel_size) for look in (catalog.weights, catalog.loaded_gib))
+    except ConfigError:
+        return None
+    if found.kind != "measured":
+        return None
+    low, high = gib(min(seen)), gib(max(seen))
+    band = Band(low, min(max(found.bytes, low), high), high, found.source)
+    return (band.typical if low == high else band), found.source
 
 
 def _words(counted: Parameters, stored: Quantization | None, width: int, tp: int, pp: int) -> str:

@@ -112,4 +112,5 @@ def test_the_gb10_launch_lies_in_the_range_assumed_for_it():
 def test_a_budget_shares_the_weights_among_the_gpus():
     model = kvlib.load_model("Llama-3.3-70B")
     one, two = (assumed_budget(model, kvlib.Engine(gpu="H100 SXM", tensor_parallel_size=tp)) for tp in (1, 2))
-    assert two.weights_bytes * 2 == one.weights_bytes and two.total_bytes == one.total_bytes
+    assert two.weights_bytes.typical * 2 == pytest.approx(one.weights_bytes.typical, rel=1e-4)   # norms stand on both
+    assert two.total_bytes == one.total_bytes

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import kvlib
 from kvlib import Band, Engine, EngineError, MemoryBudget, SizingError, catalog
+from kvlib.fit import fit
+from kvlib.improve import CARDS, SPLITS, card_map
 from kvlib.reserve import assumed_budget
 from kvlib.sweep import heat_map, pareto, sweep, sweep_chunks
 from kvlib.sweep import rows as sweep_rows
@@ -328,3 +330,16 @@ def test_fast_enough():
         sweep(**arguments)
         spent.append(time.process_time() - start)
     assert min(spent) < 1.0
+
+
+@pytest.mark.parametrize("name", ["Qwen3-8B", "gpt-oss-120b", "Qwen3.8-27B", "DeepSeek-V3"])
+def test_the_map_of_cards_that_a_reader_sees_is_this_engine_s(name):
+    """Notebook 06 asks fit() cell by cell; the same map from one sweep, in every cell, with its range and verdict."""
+    words = {"passes": "passes", "too close to call": "close", "fails": "refused"}
+    seen = card_map(fit(name, "--max-model-len 32768", gpu="H100 SXM 80GB"))
+    cells = heat_map(sweep(name, list(CARDS), tensor_parallel_size=list(SPLITS[:4]), max_model_len=32_768))
+    assert len(seen) == len(cells) == len(CARDS) * 4
+    for cell, row in zip(seen, cells.itertuples()):
+        assert (cell.gpu, cell.tensor_parallel_size) == (row.gpu, row.tensor_parallel_size)
+        assert words[row.verdict] == cell.word
+        assert (row.max_concurrency_low, row.max_concurrency, row.max_concurrency_high) == (cell.low, cell.typical, cell.high)

@@ -35,10 +35,10 @@ def on_gpus(name: str, tensor_parallel_size: int, max_model_len: int | None = No
             gpu: str | None = CARD, **flags) -> tuple[Sizing, Sizing, Sizing]:
     """One engine of a catalogue model over that many GPUs, its reserve assumed: least, typical, most.
 
-    Raises SizingError on a split vLLM refuses, or weights that are not on file.
+    Raises SizingError on a split vLLM refuses, or weights that cannot be counted.
 
     >>> [round(each.available_bytes / GiB, 1) for each in on_gpus("Llama-3.3-70B", 4)]
-    [32.9, 36.3, 39.0]
+    [31.9, 36.2, 39.3]
     """
     engine = Engine(gpu=gpu, tensor_parallel_size=tensor_parallel_size, max_model_len=max_model_len,
                     kv_cache_dtype=kv_cache_dtype, **flags)

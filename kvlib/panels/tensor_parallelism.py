@@ -105,10 +105,9 @@ class SplitModel(Panel):
         if sizes is None:
             return {"gpus": str(tp), "check": "vLLM refuses this split"}
         low, typical, high = sizes
-        memory = typical.memory
-        reserve = [(taken(each) - at(each.memory.weights_bytes, "typical")) / GiB for each in (high, low)]
+        weights, reserve = _weights_and_reserve(low, high)
         word = {"passes": "passes", "close": "too close to call", "refused": "refused"}[judge(*sizes).word]
-        cells = {"gpus": str(tp), "weights": html("{}", f"{at(memory.weights_bytes, 'typical') / GiB:.1f} GiB"),
+        cells = {"gpus": str(tp), "weights": f"{interval(*weights, 1)} GiB",
                  "reserve": mark(f"{interval(*reserve, 1)} GiB", "assumed"), "check": word,
                  "left": mark(f"{interval(max(0, low.available_bytes) / GiB, max(0, high.available_bytes) / GiB, 1)} GiB", "assumed"),
                  "token": html("{}", in_gib(typical.plan.bytes_per_token)), "tokens": None, "requests": None}
@@ -154,18 +153,25 @@ def _parts(sizes, verdict) -> list[tuple]:
     low, _, high = sizes
     total = at(low.memory.total_bytes, "typical") / GiB
     asked = requested_bytes(at(low.memory.total_bytes, "typical"), low.plan.setup.gpu_memory_utilization) / GiB
-    weights = at(low.memory.weights_bytes, "typical") / GiB
-    least, most = (taken(each) / GiB - weights for each in (high, low))
-    if weights + least > asked:
-        room = max(0.0, min(weights, asked))
-        return [("weights", room, "weights", f"{weights:.1f} GiB"), ("too much", weights + least - room, "refused",
-                f"{weights + least - asked:.1f} GiB more than is asked for")]
-    pale = min(most, asked - weights) - least
+    (lightest, weights), (least, most) = _weights_and_reserve(low, high)
+    if lightest + least > asked:
+        room = max(0.0, min(lightest, asked))
+        return [("weights", room, "weights", f"{lightest:.1f} GiB"), ("too much", lightest + least - room, "refused",
+                f"{lightest + least - asked:.1f} GiB more than is asked for")]
+    weights_drawn = min(weights, asked)
+    sure = min(least, asked - weights_drawn)
+    pale = min(most, asked - weights_drawn) - sure
     left = max(0.0, asked - weights - most)
-    return [("weights", weights, "weights", f"{weights:.1f} GiB"),
-            ("reserve", least, "reserve", f"{interval(least, most, 1)} GiB assumed"), ("", pale, "reserve", "", "pale"),
+    return [("weights", weights_drawn, "weights", f"{interval(lightest, weights, 1)} GiB"),
+            ("reserve", sure, "reserve", f"{interval(least, most, 1)} GiB assumed"), ("", pale, "reserve", "", "pale"),
             ("KV cache", left, "refused" if verdict.word == "refused" else "kv", f"from {left:.1f} GiB"),
             ("not requested", total - asked, "unused", f"{total - asked:.1f} GiB")]
+
+
+def _weights_and_reserve(low, high) -> tuple[list[float], list[float]]:
+    """GiB of the weights and of all the rest, each from the least to the most; the least memory is left at the most."""
+    weights = [at(each.memory.weights_bytes, "typical") / GiB for each in (high, low)]
+    return weights, [taken(each) / GiB - weight for each, weight in zip((high, low), weights)]
 
 
 class DealtHeads(Panel):
