@@ -98,9 +98,8 @@ def changes(sizing: Sizing, budget: Budget | None) -> Iterator[tuple[str, dict, 
         if lower > 0:
             yield (f"lower gpu_memory_utilization to {lower:.2f}", {"gpu_memory_utilization": lower},
                    f"{gib_text(round((share - lower) * total))} GiB of cache", memory)
-        unified = setup.gpu is not None and setup.gpu.unified
-        yield (f"free {gib_text(missing)} GiB held by " + ("other processes or the page cache" if unified else "other processes"),
-               {}, "what else runs on the GPU", replace(memory, free_bytes=free + missing))
+        yield (f"free {gib_text(missing)} GiB held by other processes", {}, "what else runs on the GPU",
+               replace(memory, free_bytes=free + missing))
     if sizing.outcome == "max_num_seqs":
         yield (f"lower max_num_seqs to {sizing.num_gpu_blocks:,}", {"max_num_seqs": sizing.num_gpu_blocks},
                "requests decoded at once beyond that", None)

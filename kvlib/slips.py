@@ -2,7 +2,7 @@
 
 >>> print(diagnose("Qwen3-30B-A3B", "49,152 B").sentence)
 0.50 of what vLLM keeps. It would come from counting head_dim as hidden_size / num_attention_heads, or half of the bytes (8 bits, \
-or keys without values). Put Qwen3-8B to your tool: it tells them apart (147,456 or 73,728 B a token).
+keys without values, or one of two GPUs). Put Qwen3-8B to your tool: it tells them apart (147,456 or 73,728 B a token).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Factor(NamedTuple):
 
 
 FACTORS = (
-    Factor(0.5, "half of the bytes (8 bits, or keys without values)"),
+    Factor(0.5, "half of the bytes (8 bits, keys without values, or one of two GPUs)"),
     Factor(2, "twice the bytes (32 bits a number)"),
     Factor(0.25, "a quarter of the bytes (4 bits a number)"),
     Factor(0.265625, "the cache in the width of MXFP4 weights (4.25 bits)"),

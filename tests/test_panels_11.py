@@ -77,7 +77,7 @@ def test_5_what_an_upgrade_changes():
     assert abs(int(said["0.21.0"].replace(",", "")) - 525_000) < 10_000                  # "about 525k"
     assert said["0.21.0"] == f"{int(20_480 / (5 * 193 + 4_096) * 131_072):,}"            # window: cdiv(1,023 + 2,048, 16) + 1
     assert said["0.26.0"] == f"{int(20_480 / (5 * 321 + 4_096) * 131_072):,}"            # two batches in flight
-    assert column(found, "what changed")[2] == "another print"
+    assert column(found, "what changed")[2] == "the token line is computed another way"
     late = q.after_upgrade("Gemma-4-31B", 49, ("0.25.1", "0.26.0"), max_model_len=262_144, max_num_batched_tokens=32_768)
     needed = [(5 * blocks + 8_192) * 10 * 16 * 2 * 16 * 256 * 2 / 2**30 for blocks in (2_113, 4_161)]
     assert column(late, "one request needs (GiB)") == [f"{each:.2f}" for each in needed] == ["45.79", "70.79"]
@@ -109,13 +109,15 @@ def test_7_the_pool_stays():
         assert abs(float(pool) - blocks * 2 / 1024) < 0.01                               # 2 MiB a block of Llama-3.1-8B
 
 
-def test_8_the_page_cache():
-    found = q.page_cache()
-    assert column(found, "free (GiB)") == ["113.91", f"{113.91 - 15.27:.2f}", f"{113.91 - 15.27:.2f}", "113.91"]
-    assert column(found, "requested (GiB)")[:3] == ["111.90", "111.90", f"{121.63 * 0.81:.2f}"]
+def test_8_what_another_program_holds():
+    found = q.held_elsewhere(100.0)
+    assert column(found, "available (GiB)") == ["113.91", "100.00", "100.00", "113.91"]
+    assert column(found, "share")[2] == "0.82" and int(100 * 100 / 121.63) == 82
+    assert column(found, "requested (GiB)")[:3] == ["111.90", "111.90", f"{121.63 * 0.82:.2f}"]
     assert [row.split()[0] for row in column(found, "outcome")] == ["passes", "refused", "passes", "passes"]
     lost = 681_600 - int(column(found, "tokens")[2].split()[0].replace(",", ""))
-    assert abs(lost - (0.92 - 0.81) * 121.63 * 2**30 / 147_456) < 32 and round(lost, -3) == 97_000
+    assert abs(lost - (0.92 - 0.82) * 121.63 * 2**30 / 147_456) < 32 and round(lost, -3) == 89_000
+    assert "12.16 GiB" in CELLS["q8"].source and f"{0.1 * 121.63:.2f}" == "12.16"
 
 
 def test_9_what_a_share_costs():
@@ -260,7 +262,7 @@ def test_every_question_but_the_two_on_amounts_is_a_leaf():
 
 def test_the_examples_are_those_of_the_sections():
     text = as_text(examples())
-    for figure in ("190,272", "98.64 GiB free, 111.9 asked", "256 is more than the 184 blocks", "56.88 GiB", "16.64x", "170 requests",
+    for figure in ("190,272", "100.0 GiB free, 111.9 asked", "256 is more than the 184 blocks", "56.88 GiB", "16.64x", "170 requests",
                    "1,668,183 → 3,208,045", "0.72 → 5.72 million", "465,613 → 564,274", "169 fit; the printed size suggests 320",
                    "54,608 → 530,400", "1,508,693 at 8,192, 3,329,530 at 262,144", "290,864 tokens beside 33.04x"):
         assert figure in text

@@ -55,7 +55,7 @@ COLOURS = {"It refuses to start": "refused", "Too few requests": "kv", "It preem
 
 def leaves() -> dict[str, tuple[Leaf, ...]]:
     """The tree: leaves by symptom, each with an example worked out now."""
-    stopped, half, gemma = refused(), gb10_launch(0.92, 15.27), {"max_model_len": 131_072, "max_num_batched_tokens": 2_048}
+    stopped, half, gemma = refused(), gb10_launch(0.92, 13.91), {"max_model_len": 131_072, "max_num_batched_tokens": 2_048}
     short, middle, long = (
         sized(HYBRID_MODEL, HYBRID_GIB, max_model_len=length, **HYBRID) for length in (8_192, 132_096, 262_144)
     )
@@ -89,9 +89,9 @@ def leaves() -> dict[str, tuple[Leaf, ...]]:
             ),
             Leaf(
                 "“Free memory … is less than desired”",
-                "free it (GB10: drop caches), or a smaller share",
+                "a smaller share, or stop what holds it",
                 8,
-                f"GB10, 15.27 GiB cached: {half.refusal.available_gib} GiB free, {half.refusal.needed_gib} asked; a share of 0.81 passes",
+                f"GB10: {half.refusal.available_gib} GiB free, {half.refusal.needed_gib} asked; a share of 0.82 passes",
             ),
             Leaf(
                 "max_num_seqs exceeds the Mamba cache blocks",
@@ -161,7 +161,7 @@ def leaves() -> dict[str, tuple[Leaf, ...]]:
         "A number moved": (
             Leaf(
                 "the tokens, not the GiB, after an upgrade",
-                "nothing: the print changed; compare the “x”",
+                "nothing: only the line changed; see the “x”",
                 5,
                 f"Gemma-4-31B: {old.kv_cache_tokens:,} → {new.kv_cache_tokens:,} tokens, {old.max_concurrency:.2f}x both times",
             ),
@@ -179,7 +179,7 @@ def leaves() -> dict[str, tuple[Leaf, ...]]:
             ),
             Leaf(
                 "tokens and “x” of one log disagree",
-                "trust the “x”: an older print",
+                "trust the “x”: an older way to print",
                 4,
                 f"Qwen3.5-27B, 0.19.0: {REPORT_4['tokens']:,} tokens beside {REPORT_4['concurrency']}x of 32,768",
             ),

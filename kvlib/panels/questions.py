@@ -2,7 +2,7 @@
 
 from kvlib.panels.question_base import HYBRID
 from kvlib.panels.questions_log import after_upgrade, at_once, printed_by_length, two_prints, ways_out, which_line
-from kvlib.panels.questions_memory import cards, fixed_cache, page_cache, planner, profiled, same_pool, shares, where_it_went
+from kvlib.panels.questions_memory import cards, fixed_cache, held_elsewhere, planner, profiled, same_pool, shares, where_it_went
 from kvlib.panels.questions_models import eight_gpus, fp8_gain, hybrid_blocks, split, too_many, window_table
 
 __all__ = [
@@ -13,8 +13,8 @@ __all__ = [
     "eight_gpus",
     "fixed_cache",
     "fp8_gain",
+    "held_elsewhere",
     "hybrid_blocks",
-    "page_cache",
     "planner",
     "printed_by_length",
     "profiled",

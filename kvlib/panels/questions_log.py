@@ -198,7 +198,7 @@ def which_line(tokens: int, concurrency: float, length: int) -> str:
 TOLD = {  # rule: (what is said of it, the kinds of layer that it concerns; none: all)
     "utilization_092": ("share 0.92 (before: 0.90)", ()),
     "graph_estimate": ("graphs subtracted", ()),
-    "tokens_from_concurrency": ("another print", ()),
+    "tokens_from_concurrency": ("the token line is computed another way", ()),
     "tokens_in_flight": ("windows reserve every token in flight", ("sliding", "chunked")),
     "null_block_held_back": ("the check holds one block back", ()),
     "mamba2_keeps_three": ("a third state", ("mamba2",)),
