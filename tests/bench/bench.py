@@ -2,6 +2,7 @@
 
     --quick        few samples and small curves, to see that it runs
     --alone        without other programs
+    --no-notebooks without the time that each notebook takes to run
     --out FILE     write there instead
 
 Others are timed in turn with ours, in the same run. vLLM is asked where KV_BENCH_VLLM names a Python that has it; peers
@@ -14,6 +15,7 @@ import json
 import os
 import platform
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -30,6 +32,7 @@ import measure  # noqa: E402
 import others  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
 GiB = 1 << 30
 MODELS = ("Qwen3-8B", "gpt-oss-20b")  # one kind of layer, and two
 AVAILABLE = 20 * GiB
@@ -233,6 +236,17 @@ def one_beside(run, name, who, start, case, model):
               f"{'equal' if agree is True else agree or 'different'})", flush=True)
 
 
+def notebook_times(run):
+    """Run All of each notebook in a fresh kernel, by the clock on the wall."""
+    import notebook_store
+
+    for path in notebook_store.names():
+        if path.parent == notebook_store.NOTEBOOKS:
+            start = time.perf_counter()
+            notebook_store.run(path)
+            run.note(f"Run All, {path.stem}", [time.perf_counter() - start], "seconds")
+
+
 def machine():
     """What kind of machine it is, in general words."""
     model = ""
@@ -248,6 +262,7 @@ def main(arguments=None):
     reader = argparse.ArgumentParser(prog="run.py bench", description="Measure the workbook's engine.")
     reader.add_argument("--quick", action="store_true", help="few samples and small curves")
     reader.add_argument("--alone", action="store_true", help="without vLLM and the peers")
+    reader.add_argument("--no-notebooks", action="store_true", help="without running the notebooks")
     reader.add_argument("--out", type=Path, help="the file to write")
     asked = reader.parse_args(arguments)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -256,6 +271,10 @@ def main(arguments=None):
     our_own(run)
     floors(run)
     growth(run)
+    if asked.quick or asked.no_notebooks:
+        run.skip("Run All of the notebooks", "--quick" if asked.quick else "--no-notebooks")
+    else:
+        notebook_times(run)
     if asked.alone:
         run.skip("other programs", "--alone")
     else:
