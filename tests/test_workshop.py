@@ -200,9 +200,6 @@ def cells_by_number():
     return found
 
 
-PENDING = {"06.1", "06.2", "06.3"}   # notebook 06 still asks by its own names
-
-
 def test_the_lessons_hold_what_the_solutions_make_of_them():
     assert learner.drifted() == [], "run `python run.py learner`"
 
@@ -210,7 +207,7 @@ def test_the_lessons_hold_what_the_solutions_make_of_them():
 def test_every_exercise_stands_solved_and_blank():
     solved = {learner.number_of(cell_id) for cell_id in learner.exercises()}
     assert solved == set(register())
-    assert solved - set(cells_by_number()) <= PENDING
+    assert solved == set(cells_by_number())
 
 
 def test_every_question_is_headed_as_the_register_says():
