@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader
 
 from kvlib.live import vega_bundle, web
-from kvlib.website import api, links, notes
+from kvlib.website import api, checks, links, notes
 from kvlib.website.lessons import Lessons, names, words_of
 from kvlib.website.offered import TWINS
 from kvlib.website.twins import precompute, script
@@ -92,8 +92,10 @@ def write_assets(folder: Path, pages: list[Page]) -> None:
     """Style and scripts; Vega and the card of the controls as plain scripts, since a folder's modules do not load."""
     assets = folder / "assets"
     assets.mkdir(exist_ok=True)
-    (assets / "site.css").write_text((ASSETS / "site.css").read_text("utf-8") + web("card.css"), "utf-8")
-    shutil.copyfile(ASSETS / "site.js", assets / "site.js")
+    (assets / "site.css").write_text("".join((ASSETS / name).read_text("utf-8") for name in ("site.css", "check.css")) + web("card.css"), "utf-8")
+    for name in ("site.js", "check.js"):
+        shutil.copyfile(ASSETS / name, assets / name)
+    (assets / "checks.js").write_text(checks.script(), "utf-8")
     card = web("chart.js", "fields.js", "card.js").replace("export default", "return")
     (assets / "twin.js").write_text(f"globalThis.kvlibCard = (() => {{\n{card}}})();\n" + (ASSETS / "twin.js").read_text("utf-8"), "utf-8")
     (assets / "vega.js").write_text(f"(() => {{\n{vega_bundle()}}})();\n", "utf-8")

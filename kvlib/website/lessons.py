@@ -14,6 +14,7 @@ from nbconvert.exporters import TemplateExporter
 from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
+from kvlib.website.checks import box
 from kvlib.website.maths import mathml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +134,7 @@ class Lessons(TemplateExporter):
     def default_filters(self):
         yield from super().default_filters()
         yield from {"markdown": self._markdown, "code": Highlight2HTML(), "shown": self._shown,
-                    "twin": self._twin, "sources": self._sources}.items()
+                    "twin": self._twin, "sources": self._sources, "asked": box}.items()
 
     def body(self, name: str) -> tuple[str, list, list]:
         """(HTML, headings, what can be searched) of the notebook ``name``."""

@@ -32,12 +32,12 @@ def _judge(flags: str) -> Verdict:
             return _no(f"{found.verdict.phrase} for a request of {engine.max_model_len:,} tokens. {_way(found)}")
         held = found.requests_of(CHAT)[0]
         if held < CHATS:
-            return _no(f"it passes, and at the least {held:.1f} chats fit, of {CHATS}. {_way(found)}")
+            return _no(f"it passes, and at the least {int(held)} chats fit, of {CHATS}. {_way(found)}")
         if (engine.max_num_seqs or CHATS) < CHATS:
             return _no("the cache would do, but the scheduler lets fewer run at once")
     except SizingError as problem:
         return _no(str(problem).rstrip("."))
-    lossy = " Say that FP8 rounds keys and values, and that quality has to be checked." if engine.kv_cache_dtype != "auto" else ""
+    lossy = " Say that FP8 rounds keys and values, and that quality has to be checked." if engine.kv_cache_dtype.startswith("fp8") else ""
     return Verdict("right", f"Right: it passes at the least cache thought possible, and {int(held)} chats fit at once.{lossy}")
 
 
@@ -45,7 +45,7 @@ def _way(found) -> str:
     if found.engine.kv_cache_dtype == "auto" and found.engine.max_model_len > 2 * LONGEST:
         return "The longest request may come down, and a token may become cheaper"
     if found.engine.kv_cache_dtype == "auto":
-        return "At this price of a token the card is too small"
+        return "A token may become cheaper"
     return "The token is cheap enough; what does the longest request still ask for"
 
 
