@@ -14,8 +14,8 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader
 
 from kvlib.live import vega_bundle, web
-from kvlib.website import api, checks, links, notes
-from kvlib.website.lessons import Lessons, names, words_of
+from kvlib.website import api, checks, classroom, links, notes
+from kvlib.website.lessons import PAPERS, Lessons, names, words_of
 from kvlib.website.offered import TWINS
 from kvlib.website.twins import precompute, script
 
@@ -57,6 +57,15 @@ def note_pages(lessons: list[Page]) -> list[Page]:
     for note in notes.NOTES:
         found = [(row["id"], f"{row['id']} {row['what']} {row['printed']} {row['unit']}") for row in notes.rows(note)]
         out.append(Page(Entry(f"{note.page}.html", note.title), notes.body(note, titles), [], found))
+    return out
+
+
+def papers(folder: Path, lessons: list[Page]) -> list[Page]:
+    """The pages for whoever teaches."""
+    known, out = {page.entry.href.removesuffix(".html") for page in lessons}, []
+    for name in PAPERS:
+        body, headings, found = classroom.paper(name, folder, known)
+        out.append(Page(Entry(f"{name}.html", headings[0][2]), body, headings, found))
     return out
 
 
@@ -142,7 +151,7 @@ def build(folder: Path, only=(), twins: bool = True) -> list[Page]:
     lessons = lesson_pages(folder, only)
     others, first = note_pages(lessons), home(lessons)
     reference = Page(Entry("api.html", "What kvlib offers"), *api.body())
-    groups = [("", [first]), ("Lessons", lessons), ("The three notes", others), ("Reference", [reference])]
+    groups = [("", [first]), ("Lessons", lessons), ("The three notes", others), ("For a class", papers(folder, lessons)), ("Reference", [reference])]
     order = [page for _, pages in groups for page in pages]
     for page in order:
         write_frame(folder, page, groups, order)

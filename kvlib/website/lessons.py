@@ -23,6 +23,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = re.compile(r"<style>table\.kv-table\{.*?</style>", re.DOTALL)   # once in the site's style is enough
 _HOW = "<p><small>Run this notebook in JupyterLab to move the controls.</small></p>"
 _LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.ipynb(#[^"]*)?"[^>]*>(.*?)</a>', re.DOTALL)
+_PAPER = re.compile(r'<a\b[^>]*?\bhref="[^"#:]*?([\w-]+)\.md((?:#[^"]*)?)"[^>]*>(.*?)</a>', re.DOTALL)
+PAPERS = ("guide", "handout", "quiz", "glossary", "mail")   # of notebooks/instructor; the quiz's answers stay with the teacher
 _LAST = re.compile(r"(?m)^(\w+)\(\)\s*\Z")
 
 
@@ -48,13 +50,17 @@ def scrolling(table: str) -> str:
 
 
 def relinked(markup: str, known) -> str:
-    """Links to notebooks as links to pages; to one that is not there, the words alone."""
+    """Links to notebooks and to the teacher's papers as links to pages; to one that is not there, the words alone."""
     def turned(match):
         _, name, _, words = match.groups()
         if name not in known:
             return words
         return match.group(0).replace(f'href="{match.group(1)}{name}.ipynb', f'href="{name}.html')
-    return _LINK.sub(turned, markup)
+
+    def led(match):
+        name, place, words = match.groups()
+        return f'<a href="{name}.html{place}">{words}</a>' if name in PAPERS else words
+    return _PAPER.sub(led, _LINK.sub(turned, markup))
 
 
 class Words(IPythonRenderer):
