@@ -31,9 +31,10 @@ FLAGS = {
     "enforce_eager": [False, True],
 }
 # Flags that are refused whatever else is given, unless their value is 1; with a value that stands for all others.
-REFUSED = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "data_parallel_size": 2,
+REFUSED = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "data_parallel_size": 2, "quantization": "fp8",
            "num_gpu_blocks_override": 9000, "kv_cache_memory_bytes": 5_000_000_000}
-SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "kv_cache_memory": "kv_cache_memory_bytes"}
+SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "q": "quantization",
+         "kv_cache_memory": "kv_cache_memory_bytes"}
 FP8 = ("fp8", "fp8_e4m3", "fp8_e5m2")
 ADDS = "These answers were worked out beforehand, by the notebook's own check. The notebook adds calculations in Python, " \
        "and keeps what you got right."

@@ -20,12 +20,14 @@ def _judge(flags: str) -> Verdict:
         engine = found.engine
         if engine.tensor_parallel_size * engine.pipeline_parallel_size * engine.data_parallel_size > 1:
             return _no("there is one card")
+        if "quantization" in found.other.given:
+            return _no("that stores the weights narrower, and they stay in 16 bits tonight; what else takes memory for each token?")
         if engine.num_gpu_blocks_override or engine.kv_cache_memory_bytes:
             return _no("a typed size does not make room: whether weights and reserve fit beside it is no longer checked")
         if engine.max_model_len is None:
             return _no("nothing limits the longest request, so the model's own 131,072 tokens are asked for")
         if engine.max_model_len == -1:
-            return _no("with -1 vLLM takes what passes; will a document of 32,000 tokens still be let in")
+            return _no("with -1 vLLM takes what passes; will a document of 32,000 tokens still be let in?")
         if engine.max_model_len < LONGEST:
             return _no(f"a document of {LONGEST:,} tokens would be turned away")
         if found.verdict.word != "passes":
@@ -46,11 +48,11 @@ def _way(found) -> str:
         return "The longest request may come down, and a token may become cheaper"
     if found.engine.kv_cache_dtype == "auto":
         return "A token may become cheaper"
-    return "The token is cheap enough; what does the longest request still ask for"
+    return "The token is cheap enough; what does the longest request still ask for?"
 
 
 def _no(text: str) -> Verdict:
-    return Verdict("wrong", f"Not yet: {text}.")
+    return Verdict("wrong", f"Not yet: {text}" + ("" if text.endswith("?") else "."))
 
 
 EXERCISES = (

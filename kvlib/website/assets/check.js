@@ -5,6 +5,7 @@ globalThis.kvlibChecks = (() => {
   const no = (text) => ({ state: "wrong", text });
   const open = (text) => ({ state: "open", text });
   const OPEN = "Type your answer, then press Check.";
+  const ended = (text) => (text.endsWith("?") ? text : text + ".");
   const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 
   // -- figures in words, as Python writes them ----------------------------------------------------------------
@@ -102,7 +103,7 @@ globalThis.kvlibChecks = (() => {
     const said = joined(answer);
     if (bareWord(said) === bareWord(row.right)) return right(row, said);
     const slip = row.slips.find(([each]) => bareWord(said) === bareWord(each));
-    return slip ? no(`Not yet: ${said} – ${slip[1]}.`) : no(`Not yet: ${short(said)}. Read the question once more, or ask for a hint.`);
+    return slip ? no(`Not yet: ${said} – ${ended(slip[1])}`) : no(`Not yet: ${short(said)}. Read the question once more, or ask for a hint.`);
   }
 
   const right = (row, said) => yes(`Right: ${said}.` + (row.because ? ` ${row.because}` : ""));
@@ -117,7 +118,7 @@ globalThis.kvlibChecks = (() => {
     };
     const wrong = (n, given) => {
       const slip = row.slips.find(([each]) => near(n, each) || rounded(n, each));
-      if (slip) return no(`Not yet: ${said(n)} – ${slip[1]}.`);
+      if (slip) return no(`Not yet: ${said(n)} – ${ended(slip[1])}`);
       if (!given && has(words.bytes, row.unit)) {
         for (const other of ["B", "KiB", "MiB", "GiB"]) {
           if (other !== row.unit && near(n * words.bytes[other] / words.bytes[row.unit], row.right)) {
@@ -156,7 +157,7 @@ globalThis.kvlibChecks = (() => {
       const typed = words.shift(), spelled = typed.replace(/^-+/, "").replaceAll("-", "_"), name = row.short[spelled] ?? spelled;
       if (has(row.refused, name)) {
         const value = words.shift() ?? "";
-        if (!/^[\d.]+[kKmMgG]?$/.test(value)) return missing(quoted(`${typed} ${value}`.trim().slice(0, 40)));
+        if (!/^[^-]/.test(value)) return missing(quoted(`${typed} ${value}`.trim().slice(0, 40)));
         if (value !== "1") refused.push(row.refused[name]);
         continue;
       }
