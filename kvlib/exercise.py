@@ -109,7 +109,7 @@ class Exercise:
             return self._yes(said)
         for slip, why in self.wrong:
             if _plain(said) == _plain(slip):
-                return Verdict("wrong", f"Not yet: {said} – {why}.")
+                return Verdict("wrong", f"Not yet: {said} – {_ended(why)}")
         return Verdict("wrong", f"Not yet: {short(said)}. Read the question once more, or ask for a hint.")
 
     def _number(self, value, unit) -> Verdict:
@@ -137,7 +137,7 @@ class Exercise:
     def _no(self, value, unit) -> Verdict:
         for slip, why in self.wrong:
             if self._near(value, slip) or self._rounded(value, slip):
-                return Verdict("wrong", f"Not yet: {self._said(value)} – {why}.")
+                return Verdict("wrong", f"Not yet: {self._said(value)} – {_ended(why)}")
         if not unit and self.unit in BYTES:
             for other in ("B", "KiB", "MiB", "GiB"):
                 if other != self.unit and self._near(value * BYTES[other] / BYTES[self.unit], self.right):
@@ -167,3 +167,7 @@ class Exercise:
 
 def _plain(text) -> str:
     return str(text).strip().strip("`'\" ").replace("=", " ").replace("-", "_").lower().strip("_")
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("?") else text + "."

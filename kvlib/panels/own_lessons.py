@@ -1,10 +1,10 @@
-"""What notebook 06 asks besides its panel: weights computed and loaded, and its exercises."""
+"""What notebook 06 shows besides its panel: weights computed and loaded."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from kvlib import catalog, load_model, workshop
+from kvlib import catalog, load_model
 from kvlib.errors import SizingError
 from kvlib.units import GiB
 from kvlib.weights import weights_per_gpu
@@ -46,11 +46,3 @@ def computed_weights() -> list[dict]:
     """
     rows = [next(row for row in _pairs() if (row["model"], row["stored"], row["gpus"]) == shown) for shown in SHOWN]
     return sorted(rows, key=lambda row: abs(row["off"]))
-
-
-NUMBERS = {"from a log": "06.1", "the mistake": "06.2", "for certain": "06.3"}
-
-
-def check(exercise: str, answer):
-    """What is right or wrong with an answer to one of the notebook's exercises, by its old name."""
-    return workshop.check(NUMBERS[exercise], answer)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader
 
 from kvlib.live import vega_bundle, web
-from kvlib.website import api, links, notes
-from kvlib.website.lessons import Lessons, names, words_of
+from kvlib.website import api, checks, classroom, links, notes
+from kvlib.website.lessons import PAPERS, Lessons, names, words_of
 from kvlib.website.offered import TWINS
 from kvlib.website.twins import precompute, script
 
@@ -60,6 +60,15 @@ def note_pages(lessons: list[Page]) -> list[Page]:
     return out
 
 
+def papers(folder: Path, lessons: list[Page]) -> list[Page]:
+    """The pages for whoever teaches."""
+    known, out = {page.entry.href.removesuffix(".html") for page in lessons}, []
+    for name in PAPERS:
+        body, headings, found = classroom.paper(name, folder, known)
+        out.append(Page(Entry(f"{name}.html", headings[0][2]), body, headings, found))
+    return out
+
+
 def home(lessons: list[Page]) -> Page:
     """The first page: what this is, and the lessons with what each enables one to do."""
     items = []
@@ -92,8 +101,10 @@ def write_assets(folder: Path, pages: list[Page]) -> None:
     """Style and scripts; Vega and the card of the controls as plain scripts, since a folder's modules do not load."""
     assets = folder / "assets"
     assets.mkdir(exist_ok=True)
-    (assets / "site.css").write_text((ASSETS / "site.css").read_text("utf-8") + web("card.css"), "utf-8")
-    shutil.copyfile(ASSETS / "site.js", assets / "site.js")
+    (assets / "site.css").write_text("".join((ASSETS / name).read_text("utf-8") for name in ("site.css", "check.css")) + web("card.css"), "utf-8")
+    for name in ("site.js", "check.js"):
+        shutil.copyfile(ASSETS / name, assets / name)
+    (assets / "checks.js").write_text(checks.script(), "utf-8")
     card = web("chart.js", "fields.js", "card.js").replace("export default", "return")
     (assets / "twin.js").write_text(f"globalThis.kvlibCard = (() => {{\n{card}}})();\n" + (ASSETS / "twin.js").read_text("utf-8"), "utf-8")
     (assets / "vega.js").write_text(f"(() => {{\n{vega_bundle()}}})();\n", "utf-8")
@@ -140,7 +151,7 @@ def build(folder: Path, only=(), twins: bool = True) -> list[Page]:
     lessons = lesson_pages(folder, only)
     others, first = note_pages(lessons), home(lessons)
     reference = Page(Entry("api.html", "What kvlib offers"), *api.body())
-    groups = [("", [first]), ("Lessons", lessons), ("The three notes", others), ("Reference", [reference])]
+    groups = [("", [first]), ("Lessons", lessons), ("The three notes", others), ("For a class", papers(folder, lessons)), ("Reference", [reference])]
     order = [page for _, pages in groups for page in pages]
     for page in order:
         write_frame(folder, page, groups, order)

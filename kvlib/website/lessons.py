@@ -14,6 +14,7 @@ from nbconvert.exporters import TemplateExporter
 from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
+from kvlib.website.checks import box
 from kvlib.website.maths import mathml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +23,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = re.compile(r"<style>table\.kv-table\{.*?</style>", re.DOTALL)   # once in the site's style is enough
 _HOW = "<p><small>Run this notebook in JupyterLab to move the controls.</small></p>"
 _LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.ipynb(#[^"]*)?"[^>]*>(.*?)</a>', re.DOTALL)
+_PAPER = re.compile(r'<a\b[^>]*?\bhref="[^"#:]*?([\w-]+)\.md((?:#[^"]*)?)"[^>]*>(.*?)</a>', re.DOTALL)
+PAPERS = ("guide", "handout", "quiz", "glossary", "mail")   # of notebooks/instructor; the quiz's answers stay with the teacher
 _LAST = re.compile(r"(?m)^(\w+)\(\)\s*\Z")
 
 
@@ -47,13 +50,17 @@ def scrolling(table: str) -> str:
 
 
 def relinked(markup: str, known) -> str:
-    """Links to notebooks as links to pages; to one that is not there, the words alone."""
+    """Links to notebooks and to the teacher's papers as links to pages; to one that is not there, the words alone."""
     def turned(match):
         _, name, _, words = match.groups()
         if name not in known:
             return words
         return match.group(0).replace(f'href="{match.group(1)}{name}.ipynb', f'href="{name}.html')
-    return _LINK.sub(turned, markup)
+
+    def led(match):
+        name, place, words = match.groups()
+        return f'<a href="{name}.html{place}">{words}</a>' if name in PAPERS else words
+    return _PAPER.sub(led, _LINK.sub(turned, markup))
 
 
 class Words(IPythonRenderer):
@@ -133,7 +140,7 @@ class Lessons(TemplateExporter):
     def default_filters(self):
         yield from super().default_filters()
         yield from {"markdown": self._markdown, "code": Highlight2HTML(), "shown": self._shown,
-                    "twin": self._twin, "sources": self._sources}.items()
+                    "twin": self._twin, "sources": self._sources, "asked": box}.items()
 
     def body(self, name: str) -> tuple[str, list, list]:
         """(HTML, headings, what can be searched) of the notebook ``name``."""

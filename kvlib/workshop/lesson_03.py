@@ -53,7 +53,7 @@ EXERCISES = (
           expected="num_key_value_heads", because="For Llama-3.1-8B it is 8, with 32 attention heads.",
           slips={"num_attention_heads": "those are the query heads, which leave nothing behind; keys and values are shared by several",
                  "head_dim": "that is the width of one head", "num_hidden_layers": "that counts layers, not heads",
-                 "num_kv_heads": "nearly: that is how engines call it; which word stands in the file"}),
+                 "num_kv_heads": "nearly: that is how engines call it; which word stands in the file?"}),
     entry("03.3", "What will be printed", "predict", "medium", 5,
           "the printed tokens are taken for the slots of the pool",
           ("How many blocks does one request of 1,000 tokens take?",

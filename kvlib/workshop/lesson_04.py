@@ -29,7 +29,7 @@ def _two_gains():
 def _past():
     one = price(MOE) // KiB
     return [(one // 8, "that is the price ÷ 8; the model has 4 KV heads, and a GPU cannot hold half of one"),
-            (one, "that is the price on one GPU"), (one // 2, "that is two GPUs"),
+            (one, "that is the price on one GPU"), (one // 2, "that is the price on each of two GPUs"),
             (price(MOE, 8) * 8 // KiB, "that is what all eight keep together, copies counted")]
 
 
