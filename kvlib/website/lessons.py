@@ -22,7 +22,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = re.compile(r"<style>table\.kv-table\{.*?</style>", re.DOTALL)   # once in the site's style is enough
 _HOW = "<p><small>Run this notebook in JupyterLab to move the controls.</small></p>"
 _LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.(?:ipynb|md)(#[^"]*)?"[^>]*>(.*?)</a>', re.DOTALL)
-WIDE = 110      # characters of a printed line that a page holds
+WIDE = 110      # characters of a printed table that a page holds
 _LAST = re.compile(r"(?m)^(\w+)\(\)\s*\Z")
 
 
@@ -35,7 +35,7 @@ def words_of(markup: str) -> str:
     """The words of some HTML."""
     markup = re.sub(r"<math\b.*?</math>|<(style|script)\b.*?</\1>", " ", markup, flags=re.DOTALL)
     words = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", markup)).split())
-    return re.sub(r" (?=[,.;:!?)](\s|$))", "", words)
+    return re.sub(r" (?=[,.;:!?)]+(\s|$))", "", words)
 
 
 def plain_text(markup: str) -> str:
@@ -54,9 +54,9 @@ def scrolling(table: str) -> str:
 
 
 def printed(text: str) -> str:
-    """What a cell printed; a line too long to be part of a table is broken, not scrolled."""
-    long = " long" if max(map(len, text.splitlines()), default=0) > WIDE else ""
-    return f'<pre class="printed{long}">{html.escape(text)}</pre>'
+    """What a cell printed; only columns keep their lines whole, and those of a sentence may be broken."""
+    columns = re.search(r"\S {2,}\S", text) and max(map(len, text.splitlines())) <= WIDE
+    return f'<pre class="printed{"" if columns else " flows"}">{html.escape(text)}</pre>'
 
 
 def relinked(markup: str, known) -> str:
