@@ -41,7 +41,12 @@ class Sizing:
     """The answer for one engine (one data-parallel replica); bytes are per GPU.
 
     ``kv_cache_tokens`` and ``max_concurrency`` are what the division gives even where vLLM refuses to start.
-    ``max_model_len`` is after auto-fit. See design notes in the README for what "passes" does and does not say.
+    ``max_model_len`` is after auto-fit. ``outcome`` "passes" speaks of vLLM's memory checks alone.
+
+    >>> from kvlib import Engine, load_model, size
+    >>> found = size(load_model("Qwen3-8B"), Engine(max_model_len=40_960), available_bytes=42_600 * 2_359_296)
+    >>> found.num_gpu_blocks, found.kv_cache_tokens, found.outcome
+    (42600, 681600, 'passes')
     """
 
     plan: Plan

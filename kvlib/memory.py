@@ -35,6 +35,10 @@ class MemoryBudget:
 
     ``total_bytes`` is what CUDA reports; ``free_bytes`` what is free when vLLM starts (None: not checked).
     A term may be negative: a process that shared memory with another can measure less than nothing.
+
+    >>> budget = MemoryBudget(24 * 2**30, 15 * 2**30, peak_activation_bytes=Band(2**28, 2**29, 2**30, source="guessed"))
+    >>> budget.assumed
+    ('peak_activation_bytes',)
     """
 
     total_bytes: int | Band

@@ -32,6 +32,13 @@ class Model:
     mamba_ssm_dtype : the type of the recurrent state that the config names, or None.
     head_dim_source : ``"config"`` or ``"derived"`` (hidden_size // num_attention_heads).
     notes : sentences on whatever was derived or assumed while reading.
+
+    Examples
+    --------
+    >>> from kvlib import load_model
+    >>> model = load_model("Qwen3-8B")
+    >>> len(model.layers), model.dtype, model.max_position_embeddings
+    (36, 'bfloat16', 40960)
     """
 
     name: str

@@ -12,8 +12,8 @@ import pytest
 
 import kvlib
 from kvlib import catalog, controls
-from kvlib.website import api, build, links, twins
-from kvlib.website.lessons import NOTEBOOKS, anchor, names
+from kvlib.website import api, build, links, teaching, twins
+from kvlib.website.lessons import NOTEBOOKS, anchor, names, printed, words_of
 from kvlib.website.notes import NOTES
 from kvlib.website.offered import TWINS
 
@@ -67,6 +67,16 @@ def test_a_heading_has_the_anchor_that_lab_gives_it():
     assert anchor("Three <em>boxes</em>, one answer") == "Three-boxes,-one-answer"
 
 
+def test_columns_keep_their_lines_and_sentences_may_break():
+    assert printed("one token   144 KiB\nthe pool    93 GiB") == '<pre class="printed">one token   144 KiB\nthe pool    93 GiB</pre>'
+    assert 'class="printed flows"' in printed("GPU KV cache size: 681,600 tokens")
+    assert 'class="printed flows"' in printed("a   b" + 200 * "c")
+
+
+def test_words_without_tags_keep_their_punctuation():
+    assert words_of("say <b>exact</b>, <b>off</b> (or <i>not</i>).") == "say exact, off (or not)."
+
+
 def test_formulas_are_there(site):
     """One for each between dollars in the lessons."""
     for name in names():
@@ -87,6 +97,43 @@ def test_each_row_of_the_notes_leads_to_its_cell(site):
             lesson = (site / row["notebook"].replace(".ipynb", ".html")).read_text("utf-8")
             assert f'href="{note.page}.html#{row["id"]}"' in lesson
     assert rows == 37 + 33 + 29    # as data/README.md counts them
+
+
+def cells_of(path):
+    """The markup of each cell of a page, by its id; without code and without the links to the notes."""
+    text = re.sub(r'<p class="rows">.*?</p>|<details class="code">.*?</details>', "", path.read_text("utf-8"), flags=re.DOTALL)
+    pieces = re.split(r'<(?:section class="cell"|div class="cell ran") id="([^"]+)">', text)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+def test_a_table_of_a_note_leads_to_a_table_with_its_figures(site):
+    shows = {"table": ("<table",), "figure": ("<img",), "control": ("data-twin=", "<img")}
+    checked = 0
+    for row in (row for note in NOTES for row in catalog.note_rows(note.file) if row["kind"] in shows):
+        cell = cells_of(site / row["notebook"].replace(".ipynb", ".html"))[row["cell"]]
+        assert any(mark in cell for mark in shows[row["kind"]]), row["id"]
+        if row["kind"] == "table":
+            there = words_of(cell).replace(",", "")
+            for figure in re.findall(r"\d{3,}(?:\.\d+)?", row["printed"].replace(",", "")):
+                checked += 1
+                assert figure in there, (row["id"], figure)
+    assert checked > 20
+
+
+def test_no_twin_is_left_without_its_notebook(site):
+    for twin in TWINS:
+        assert f'data-twin="{twin.key}"' in (site / f"{twin.notebook}.html").read_text("utf-8"), twin.name
+
+
+def test_a_teacher_finds_every_paper_and_solution(site):
+    guide = (site / "guide.html").read_text("utf-8")
+    for name in [*teaching.papers(), *teaching.solutions()]:
+        assert f'href="{name}.html"' in guide, name
+    assert 'id="sizing-a-hub"' in guide and 'href="#sizing-a-hub"' in guide
+    first = (site / "index.html").read_text("utf-8")
+    for name in ("guide", "handout", "quiz", "glossary"):
+        assert f'href="{name}.html"' in first
+    assert "<details class=\"nav-fold\">" in first and "<details class=\"nav-fold\" open>" in guide
 
 
 def test_nothing_is_asked_from_outside(site):

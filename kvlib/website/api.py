@@ -16,7 +16,9 @@ import kvlib
 from kvlib.website.lessons import NOTEBOOKS
 from kvlib.website.maths import mathml
 
-MODULES = ("fit", "improve", "take_along", "sweep", "traffic")   # those of them that are there
+# The modules that plan with it, and which of their names; () for all that they offer.
+MODULES = {"fit": (), "verdict": ("Verdict", "judge"), "budget": ("Term", "Typed"), "improve": (), "take_along": (), "sweep": (),
+           "traffic": (), "catalog": (), "workshop": ()}
 TOP = (
     ("Read", ("load_model", "from_layers", "read_command", "read_log")),
     ("Size", ("bytes_per_token", "size", "size_range", "explain")),
@@ -45,23 +47,17 @@ class Item(NamedTuple):
 
 
 def planning_modules() -> list:
-    """The modules beyond kvlib's own names, as far as they are there."""
-    found = []
-    for name in MODULES:
-        try:
-            found.append(importlib.import_module(f"kvlib.{name}"))
-        except ModuleNotFoundError as missing:
-            if missing.name != f"kvlib.{name}":
-                raise
-    return found
+    """The modules beyond kvlib's own names."""
+    return [importlib.import_module(f"kvlib.{name}") for name in MODULES]
 
 
 def offered_by(module) -> list[Item]:
-    """The documented functions and classes of a module."""
+    """The documented functions and classes of a module: those chosen or listed, or those written in it."""
     short = module.__name__.removeprefix("kvlib.")
+    listed = MODULES[short] or getattr(module, "__all__", None)
     return [Item(f"{short}.{name}", what) for name, what in vars(module).items()
-            if getattr(what, "__module__", "") == module.__name__ and not name.startswith("_")
-            and (inspect.isfunction(what) or inspect.isclass(what)) and own_words(what)]
+            if (name in listed if listed else getattr(what, "__module__", "") == module.__name__ and not name.startswith("_"))
+            and callable(what) and own_words(what)]
 
 
 def own_words(what) -> str:

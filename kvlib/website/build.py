@@ -14,13 +14,14 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader
 
 from kvlib.live import vega_bundle, web
-from kvlib.website import api, checks, classroom, links, notes
-from kvlib.website.lessons import PAPERS, Lessons, names, words_of
+from kvlib.website import api, checks, links, notes, teaching
+from kvlib.website.lessons import Lessons, names, words_of
 from kvlib.website.offered import TWINS
 from kvlib.website.twins import precompute, script
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "assets"
+TEACHERS = "For teachers"    # folded, since it holds the answers
 FOOTER = "Made from the stored notebooks; run them in JupyterLab to change any cell."
 
 
@@ -37,18 +38,38 @@ class Page(NamedTuple):
     headings: list            # (level, id, words)
     found: list               # (id of the heading, text) for the search
     twins: bool = False
+    short: str = ""           # what navigation calls it, where that is not its title
+    notebook: str = ""        # the file it was made from
 
 
 def lesson_pages(folder: Path, only=()) -> list[Page]:
     """The notebooks as pages."""
     twins = {(twin.notebook, twin.name): twin for twin in TWINS}
     known = [name for name in names() if not only or name.startswith(tuple(only))]
-    exporter, out = Lessons(folder, twins, notes.sources(), known), []
+    exporter, out = Lessons(folder, twins, notes.sources(), [*known, *teaching.papers(), *teaching.solutions()]), []
     for name in known:
         body, headings, found = exporter.body(name)
-        title = next(words for level, _, words in headings if level == 1)
-        out.append(Page(Entry(f"{name}.html", title), body, headings, found, "data-twin=" in body))
+        out.append(Page(Entry(f"{name}.html", title_of(headings)), body, headings, found, "data-twin=" in body, notebook=f"notebooks/{name}.ipynb"))
     return out
+
+
+def teaching_pages(folder: Path, lessons: list[Page]) -> tuple[list[Page], list[Page]]:
+    """(pages for every reader, pages for a teacher)."""
+    known = [page.entry.href.removesuffix(".html") for page in lessons] + teaching.papers() + teaching.solutions()
+    exporter, made = Lessons(folder, {}, {}, known), {}
+    for name in teaching.papers():
+        made[name] = teaching.paper(folder, name, known)
+    for name in teaching.solutions():
+        made[name] = exporter.body(name, teaching.SOLUTIONS)
+    answers = {*teaching.solutions(), "quiz_answers"}      # a learner's search does not turn them up
+    pages = {name: Page(Entry(f"{name}.html", title_of(headings)), body, headings, [] if name in answers else found)
+             for name, (body, headings, found) in made.items()}
+    shared = [pages.pop(name) for name in teaching.FOR_ALL if name in pages]
+    return shared, list(pages.values())
+
+
+def title_of(headings: list) -> str:
+    return next(words for level, _, words in headings if level == 1)
 
 
 def note_pages(lessons: list[Page]) -> list[Page]:
@@ -57,15 +78,6 @@ def note_pages(lessons: list[Page]) -> list[Page]:
     for note in notes.NOTES:
         found = [(row["id"], f"{row['id']} {row['what']} {row['printed']} {row['unit']}") for row in notes.rows(note)]
         out.append(Page(Entry(f"{note.page}.html", note.title), notes.body(note, titles), [], found))
-    return out
-
-
-def papers(folder: Path, lessons: list[Page]) -> list[Page]:
-    """The pages for whoever teaches."""
-    known, out = {page.entry.href.removesuffix(".html") for page in lessons}, []
-    for name in PAPERS:
-        body, headings, found = classroom.paper(name, folder, known)
-        out.append(Page(Entry(f"{name}.html", headings[0][2]), body, headings, found))
     return out
 
 
@@ -78,20 +90,21 @@ def home(lessons: list[Page]) -> Page:
         said = f"<span>{html.escape(able[:1].upper() + able[1:])}</span>" if able else ""
         items.append(f'<li><a href="{page.entry.href}">{html.escape(page.entry.title)}</a>{said}</li>')
     body = (HERE / "templates" / "home.html").read_text("utf-8").replace("LESSONS", "\n".join(items))
-    return Page(Entry("index.html", "How big is a vLLM server’s KV cache?"), body, [], [("", words_of(body))])
+    return Page(Entry("index.html", "How big is a vLLM server’s KV cache?"), body, [], [("", words_of(body))], short="Overview")
 
 
 def write_frame(folder: Path, page: Page, groups: list, order: list[Page]) -> None:
     """A page in its frame, between the one before and the one after."""
     frame = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=False, trim_blocks=True, keep_trailing_newline=True)
     place = order.index(page)
-    nav = [(heading, [Entry(p.entry.href, html.escape(p.entry.title)) for p in pages]) for heading, pages in groups]
+    nav = [(heading, [Entry(p.entry.href, html.escape(p.short or p.entry.title)) for p in pages],
+            page not in pages if heading == TEACHERS else None) for heading, pages in groups]
 
     def beside(step):
         return order[place + step].entry if 0 <= place + step < len(order) else None
 
     text = frame.get_template("frame.html.j2").render(
-        title=html.escape(page.entry.title), body=page.body, href=page.entry.href, nav=nav, footer=FOOTER, twins=page.twins,
+        title=html.escape(page.entry.title), body=page.body, href=page.entry.href, nav=nav, footer=FOOTER, twins=page.twins, notebook=page.notebook,
         headings=[(html.escape(at, quote=True), html.escape(words)) for level, at, words in page.headings if level == 2],
         before=beside(-1), after=beside(1), theme_script=(ASSETS / "theme.js").read_text("utf-8"))
     (folder / page.entry.href).write_text(text, "utf-8")
@@ -151,7 +164,8 @@ def build(folder: Path, only=(), twins: bool = True) -> list[Page]:
     lessons = lesson_pages(folder, only)
     others, first = note_pages(lessons), home(lessons)
     reference = Page(Entry("api.html", "What kvlib offers"), *api.body())
-    groups = [("", [first]), ("Lessons", lessons), ("The three notes", others), ("For a class", papers(folder, lessons)), ("Reference", [reference])]
+    shared, taught = teaching_pages(folder, lessons)
+    groups = [("", [first]), ("Lessons", lessons), ("The three notes", others), ("Reference", [*shared, reference]), (TEACHERS, taught)]
     order = [page for _, pages in groups for page in pages]
     for page in order:
         write_frame(folder, page, groups, order)

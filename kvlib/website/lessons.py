@@ -22,9 +22,8 @@ NOTEBOOKS = ROOT / "notebooks"
 TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = re.compile(r"<style>table\.kv-table\{.*?</style>", re.DOTALL)   # once in the site's style is enough
 _HOW = "<p><small>Run this notebook in JupyterLab to move the controls.</small></p>"
-_LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.ipynb(#[^"]*)?"[^>]*>(.*?)</a>', re.DOTALL)
-_PAPER = re.compile(r'<a\b[^>]*?\bhref="[^"#:]*?([\w-]+)\.md((?:#[^"]*)?)"[^>]*>(.*?)</a>', re.DOTALL)
-PAPERS = ("guide", "handout", "quiz", "glossary", "mail")   # of notebooks/instructor; the quiz's answers stay with the teacher
+_LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.(?:ipynb|md)(#[^"]*)?"[^>]*>(.*?)</a>', re.DOTALL)
+WIDE = 110      # characters of a printed table that a page holds
 _LAST = re.compile(r"(?m)^(\w+)\(\)\s*\Z")
 
 
@@ -36,12 +35,18 @@ def names() -> list[str]:
 def words_of(markup: str) -> str:
     """The words of some HTML."""
     markup = re.sub(r"<math\b.*?</math>|<(style|script)\b.*?</\1>", " ", markup, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", markup)).split())
+    words = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", markup)).split())
+    return re.sub(r" (?=[,.;:!?)]+(\s|$))", "", words)
+
+
+def plain_text(markup: str) -> str:
+    """A heading's text without its tags."""
+    return html.unescape(re.sub(r"<[^>]+>", "", markup)).strip()
 
 
 def anchor(markup: str) -> str:
     """The id of a heading, as JupyterLab makes it."""
-    return html.unescape(re.sub(r"<[^>]+>", "", markup)).strip().replace(" ", "-")
+    return plain_text(markup).replace(" ", "-")
 
 
 def scrolling(table: str) -> str:
@@ -49,33 +54,35 @@ def scrolling(table: str) -> str:
     return f'<div class="scroll">{table}</div>'
 
 
+def printed(text: str) -> str:
+    """What a cell printed; only columns keep their lines whole, and those of a sentence may be broken."""
+    columns = re.search(r"\S {2,}\S", text) and max(map(len, text.splitlines())) <= WIDE
+    return f'<pre class="printed{"" if columns else " flows"}">{html.escape(text)}</pre>'
+
+
 def relinked(markup: str, known) -> str:
-    """Links to notebooks and to the teacher's papers as links to pages; to one that is not there, the words alone."""
+    """Links to notebooks and Markdown files as links to pages; to one that is not there, the words alone."""
     def turned(match):
-        _, name, _, words = match.groups()
+        folder, name, _, words = match.groups()
         if name not in known:
             return words
-        return match.group(0).replace(f'href="{match.group(1)}{name}.ipynb', f'href="{name}.html')
-
-    def led(match):
-        name, place, words = match.groups()
-        return f'<a href="{name}.html{place}">{words}</a>' if name in PAPERS else words
-    return _PAPER.sub(led, _LINK.sub(turned, markup))
+        return re.sub(rf'href="{re.escape(folder + name)}\.\w+', f'href="{name}.html', match.group(0), count=1)
+    return _LINK.sub(turned, markup)
 
 
 class Words(IPythonRenderer):
     """Markdown as HTML: formulas as MathML, headings with Lab's ids, tables that scroll, pictures copied."""
 
-    def __init__(self, pictures: Pictures, cells):
+    def __init__(self, pictures: Pictures, cells, anchor=anchor):
         super().__init__(escape=False, exclude_anchor_links=True)
-        self.pictures, self.taken, self.headings = pictures, set(cells), []
+        self.pictures, self.taken, self.headings, self.anchor = pictures, set(cells), [], anchor
 
     def heading(self, text, level, **attrs):
-        place = anchor(text)
+        place = self.anchor(text)
         number = 1
         while place in self.taken:
             number += 1
-            place = f"{anchor(text)}-{number}"
+            place = f"{self.anchor(text)}-{number}"
         self.taken.add(place)
         self.headings.append((level, place, words_of(text)))
         ref = html.escape(place, quote=True)
@@ -88,7 +95,7 @@ class Words(IPythonRenderer):
         return mathml(html.unescape(body), block=True)
 
     def table(self, text):
-        return scrolling(super_table(text))
+        return scrolling(super_table(re.sub(r"<th([^>]*)></th>", r"<td\1></td>", text)))   # an empty cell heads nothing
 
     def image(self, text, url, title=None):
         return self.pictures.tag(self.pictures.copied(NOTEBOOKS / url), words_of(text))
@@ -139,12 +146,12 @@ class Lessons(TemplateExporter):
 
     def default_filters(self):
         yield from super().default_filters()
-        yield from {"markdown": self._markdown, "code": Highlight2HTML(), "shown": self._shown,
+        yield from {"markdown": self._markdown, "code": Highlight2HTML(), "shown": self._shown, "still": self._still,
                     "twin": self._twin, "sources": self._sources, "asked": box}.items()
 
-    def body(self, name: str) -> tuple[str, list, list]:
+    def body(self, name: str, where: Path = NOTEBOOKS) -> tuple[str, list, list]:
         """(HTML, headings, what can be searched) of the notebook ``name``."""
-        notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+        notebook = nbformat.read(where / f"{name}.ipynb", as_version=4)
         self.name, self.words = name, Words(self.pictures, [cell.id for cell in notebook.cells])
         self.markdown, self.found = MarkdownWithMath(renderer=self.words), []
         text, _ = self.from_notebook_node(notebook, resources={"notebook": name})
@@ -158,7 +165,7 @@ class Lessons(TemplateExporter):
     def _shown(self, output) -> str:
         data = output.get("data", {})
         if output.output_type == "stream":
-            return f'<pre class="printed">{html.escape(output.text)}</pre>'
+            return printed(output.text)
         if "image/png" in data:
             about = output.metadata.get("image/png", {})
             words = about.get("alt") or data.get("text/plain", "")
@@ -167,7 +174,15 @@ class Lessons(TemplateExporter):
             made = _STYLE.sub("", data["text/html"]).replace(_HOW, "")
             made = re.sub(r'<th scope="row"([^>]*)></th>', r"<td\1></td>", made)   # an empty cell heads nothing
             return re.sub(r"<table\b.*?</table>", lambda table: scrolling(table.group(0)), made, flags=re.DOTALL)
-        return f'<pre class="printed">{html.escape(data.get("text/plain", ""))}</pre>'
+        return printed(data.get("text/plain", ""))
+
+    def _still(self, cell) -> str:
+        """What stands under a control that a page without a kernel shows as it starts."""
+        shown = [output.get("data", {}) for output in cell.outputs]
+        if not any(_HOW in data.get("text/html", "") for data in shown):
+            return ""
+        answers = any("image/png" in data or "<table" in data.get("text/html", "") for data in shown)
+        return "A control as it starts; the notebook moves it." if answers else "The notebook takes your answer and says what is right."
 
     def _twin(self, cell):
         """The twin of the control that this cell shows, or None."""

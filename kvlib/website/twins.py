@@ -155,7 +155,7 @@ def head(twin: Twin) -> dict:
         "stops": list(stood.items()), "offered": {name: offer(inputs[name], values) for name, values in stops.items()},
         "predict": {} if asked is None else {
             "question": str(esc(asked.question)), "options": asked.options, "unit": asked.unit,
-            "answer": str(asked.verdict(None, True))},
+            "answer": str(asked.verdict(None, True)), "drawn": any("guess" in name for name in panel.view.rows or {})},
         "count": twin.count(), "says": str(says(twin, inputs, stops))}
 
 

@@ -83,11 +83,11 @@ globalThis.kvlibTwins = (() => {
     }
 
     guess(text) {
-      const { options, unit, answer } = this.data.predict;
+      const { options, unit, answer, drawn } = this.data.predict;
       if (options ? !options.includes(text) : !text || !Number.isFinite(Number(bare(text)))) {
         return this.ask(text, options ? "Choose one of the answers first." : "My guess: type a number such as 20.", true);
       }
-      this.ask(text, `You said ${safe(text)}${unit ? " " + unit : ""}. ${answer}`, false);
+      this.ask(text, `You said ${safe(text)}${unit ? " " + unit : ""}. ${answer}${drawn ? " (Only the notebook draws your guess into the picture.)" : ""}`, false);
     }
 
     // The place of the setting in the table, or the inputs that stand at no stop of this page.
