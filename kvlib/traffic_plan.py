@@ -112,7 +112,7 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
             cut += 1
         prompt = min(prompt, longest - 1)
         output = min(output, longest - prompt)
-        held = [_at_end(group, prompt + output - 1) for group in settings.groups]
+        held = [blocks_at_end(group, prompt + output - 1) for group in settings.groups]
         for group, blocks in zip(settings.groups, held):
             kinds.setdefault(group.kind, []).append(blocks)
         tokens.append(prompt + output)
@@ -149,8 +149,8 @@ def _by_kind(kind: str, samples: int, blocks: list[int]) -> GroupBlocks:
     return GroupBlocks(kind, count, sum(each) / samples, percentile(each, 0.5), percentile(each, 0.95), max(each))
 
 
-def _at_end(group, computed: int) -> int:
-    """Blocks held once ``computed`` tokens have their place, decoding."""
+def blocks_at_end(group, computed: int) -> int:
+    """Blocks of a group that a request holds once ``computed`` of its tokens have their place, while it decodes."""
     if isinstance(group, StateGroup):
         return 1
     return cdiv(computed, group.block) - group.out_of_view(computed - 1)
