@@ -8,7 +8,7 @@ from kvlib.panels import traffic_pictures as pictures
 from kvlib.panels.budget_pictures import tier
 from kvlib.panels.parallel_pictures import spans_rows, spans_spec
 from kvlib.panels.traffic_facts import (
-    DOCUMENTS, LENGTH, LETTERS, MODEL, OPENING, QUARTER, SHAPES, WHOLE, WINDOW, Asked, expected, held, moments, own_rows, run_of,
+    DOCUMENTS, LENGTH, LETTERS, MODEL, OPENING, QUARTER, SHAPES, WHOLE, WINDOW, Asked, expected, moments, own_rows, run_of,
 )
 from kvlib.panels.traffic_words import headline, held_back, per_minute, times
 from kvlib.traffic import StepTime
@@ -139,7 +139,7 @@ class BlocksOfAMix(Panel):
         "On the whole GB10, 42,600 blocks, vLLM prints a maximum concurrency of 16.64x. How many requests that are as long as the 95th of "
         "a hundred of this mix fit at once?", answer=lambda: expected(DOCUMENTS, WHOLE).concurrency_p95, unit="requests", within=15,
         shown=lambda value: f"{value:,.0f} requests",
-        because=f"Even the long ones take 399 blocks, and the printed figure charges each request with {LENGTH:,} tokens: 2,560 blocks.")
+        because=f"Even the long ones take some 420 blocks, and the printed figure charges each request with {LENGTH:,} tokens: 2,560 blocks.")
 
     def chart(self):
         return [pictures.lengths_spec(1_024, 25), spans_spec(_WAYS, 100, "requests at once")]
@@ -150,7 +150,7 @@ class BlocksOfAMix(Panel):
     def compute(self, s):
         asked = _asked(s)
         found = expected(asked, s.num_gpu_blocks, s.max_num_seqs, None, s.model)
-        rows, most, share = pictures.lengths_rows(held(asked, s.model), found.blocks_mean, found.blocks_p95)
+        rows, most, share = pictures.lengths_rows(found.ends, found.blocks_mean, found.blocks_p95)
         values = (found.concurrency_worst, found.concurrency_p95, found.concurrency_expected, s.max_num_seqs)
         limit = tier(1.12 * max(values), pictures.AT_ONCE)
         meanings = ("refused", "reserve", "kv", "weights")
@@ -211,10 +211,11 @@ class WillItPreempt(Panel):
         *_lengths(),
         Fraction("share", 0.0, min=0.0, max=1.0, step=0.05, label="Begin with one text",
                  help=f"Share of the requests whose first {OPENING:,} tokens are the same."),
+        Number("seed", 1, min=1, max=20, step=1, at_least=0, at_most=1_000_000, label="Draw", help="Another draw of the same traffic."),
         _own_box(),
     ]
     predict = Predict(
-        "At 0.2 s a step the pool is used up from about 60 requests a minute on. A faster GPU of the same memory takes 0.1 s. From how "
+        "At 0.2 s a step the pool is used up from about 57 requests a minute on. A faster GPU of the same memory takes 0.1 s. From how "
         "many requests a minute on is it used up then?", answer=lambda: 600 * expected(DOCUMENTS, QUARTER).rate_pool,
         unit="a minute", within=10, shown=lambda value: f"{value:,.0f} a minute",
         because="A request holds its blocks for as many steps as before, half as long: speed spares memory.")
@@ -227,7 +228,7 @@ class WillItPreempt(Panel):
 
     def compute(self, s):
         asked, rate = _asked(s, s.share), facts.per_step(s.a_minute, s.seconds)
-        run = run_of(asked, rate, s.num_gpu_blocks, s.max_num_seqs, s.max_num_batched_tokens)
+        run = run_of(asked, rate, s.num_gpu_blocks, s.max_num_seqs, s.max_num_batched_tokens, s.seed)
         found = expected(asked, s.num_gpu_blocks, s.max_num_seqs, s.max_num_batched_tokens)
         running, waiting = facts.settled(run, "running"), facts.settled(run, "waiting")
         knee, little = 60 * found.rate_knee / s.seconds, rate * found.steps_mean
@@ -245,7 +246,7 @@ class WillItPreempt(Panel):
             table=[_ways_table(found, run, little, running, s), _outcome_table(run, time, waiting)],
             note=html("{} steps from an empty pool: {} minutes at {} a step. Little's law does not know of prefixes, queues and "
                       "throw-outs. {}", f"{WINDOW:,}", mark(f"{WINDOW * s.seconds / 60:.1f}", "assumed"), mark(f"{s.seconds:g} s", "assumed"),
-                      _cut_prompts(asked, rate, run)),
+                      _cut_prompts(asked, rate, s.seed, run)),
             actions=_actions(found, s),
             description=[f"Blocks in use: at most {run.peak_used / run.usable_blocks:.0%} of the pool; {run.preemptions} preemptions.",
                          f"On average {running:.1f} run and {waiting:.1f} wait in the second half.",
@@ -258,7 +259,7 @@ class WillItPreempt(Panel):
             return {"num_gpu_blocks": WHOLE}
         if key == "thumb":
             return {"max_num_seqs": _thumb(expected(asked, s.num_gpu_blocks, s.max_num_seqs, s.max_num_batched_tokens))}
-        return {"max_num_seqs": facts.most_seqs(asked, rate, s.num_gpu_blocks, s.max_num_batched_tokens) or 1}
+        return {"max_num_seqs": facts.most_seqs(asked, rate, s.num_gpu_blocks, s.max_num_batched_tokens, s.seed) or 1}
 
 
 def _thumb(found) -> int:
@@ -301,8 +302,8 @@ def _outcome_table(run, time: StepTime, waiting: float):
     return table(rows, [Col("what", "in these steps", "text"), Col("value", "count"), Col("minute", "in time", "text")])
 
 
-def _cut_prompts(asked: Asked, rate: float, run) -> str:
-    rows, cut = facts.arrivals(asked, rate)
+def _cut_prompts(asked: Asked, rate: float, seed: int, run) -> str:
+    rows, cut = facts.arrivals(asked, rate, seed)
     words = [f"{cut:,} of {len(rows):,} prompts are longer than max_model_len and cut to one token less."] if cut else []
     words += [note + "." for note in run.notes if "cut short" in note]
     if asked.rows:

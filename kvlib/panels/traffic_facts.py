@@ -12,12 +12,11 @@ from itertools import takewhile
 
 from kvlib import Engine, load_model, traffic
 from kvlib.traffic_launch import settings_for
-from kvlib.traffic_plan import blocks_at_end
 
 MODEL, CARD, LENGTH = "Qwen3-8B", "GB10 (DGX Spark)", 40_960
 WHOLE = 42_600          # blocks of the series' launch: 93.61 GiB
 QUARTER = WHOLE // 4    # 23.4 GiB, where other programs share the machine
-WINDOW, SAMPLES, SEED = 1_500, 1_000, 1   # steps looked at, requests drawn for the arithmetic
+WINDOW, SAMPLES, SEED = 1_500, 3_000, 1   # steps looked at, requests drawn for the arithmetic
 OPENING = 2_000         # tokens of the text that requests may begin with
 SHAPES = ("log-normal", "uniform", "fixed")
 model_of = cache(load_model)
@@ -79,17 +78,17 @@ def engine_of(max_num_seqs: int | None = None, max_num_batched_tokens: int | Non
 
 
 @lru_cache(maxsize=64)
-def arrivals(asked: Asked, rate: float) -> tuple[list, int]:
+def arrivals(asked: Asked, rate: float, seed: int = SEED) -> tuple[list, int]:
     """The requests that arrive within the window, ``rate`` a step on average, and how many prompts had to be cut."""
-    load = traffic.Load(mix_of(asked), 100_000, rate, SEED, LENGTH)
+    load = traffic.Load(mix_of(asked), 100_000, rate, seed, LENGTH)
     rows = list(takewhile(lambda row: row[0] < WINDOW, load))
     return rows, load.cut
 
 
 @lru_cache(maxsize=64)
-def run_of(asked: Asked, rate: float, pool: int, seqs: int, batched: int):
+def run_of(asked: Asked, rate: float, pool: int, seqs: int, batched: int, seed: int = SEED):
     """The first steps of that load, from an empty pool. Raises TrafficError where the pool holds no request of full length."""
-    rows, _ = arrivals(asked, rate)
+    rows, _ = arrivals(asked, rate, seed)
     run = traffic.simulate(model_of(MODEL), engine_of(seqs, batched), rows, num_gpu_blocks=pool, max_steps=WINDOW)
     if not run.startup_ok:
         raise traffic.TrafficError(
@@ -99,32 +98,25 @@ def run_of(asked: Asked, rate: float, pool: int, seqs: int, batched: int):
 
 
 @lru_cache(maxsize=64)
-def most_seqs(asked: Asked, rate: float, pool: int, batched: int) -> int | None:
+def most_seqs(asked: Asked, rate: float, pool: int, batched: int, seed: int = SEED) -> int | None:
     """The largest max_num_seqs found with which the requests of the window run to their end without a preemption."""
-    return traffic.seqs_without_preemption(model_of(MODEL), engine_of(None, batched), arrivals(asked, rate)[0], num_gpu_blocks=pool)
+    rows, _ = arrivals(asked, rate, seed)
+    return traffic.seqs_without_preemption(model_of(MODEL), engine_of(None, batched), rows, num_gpu_blocks=pool)
 
 
 @lru_cache(maxsize=64)
+def drawn(asked: Asked, model: str = MODEL) -> traffic.Expectation:
+    """The requests drawn for the arithmetic, against the whole pool."""
+    return traffic.expect(model_of(model), engine_of(), mix_of(asked), num_gpu_blocks=WHOLE, samples=SAMPLES)
+
+
 def expected(asked: Asked, pool: int, seqs: int | None = None, batched: int | None = None, model: str = MODEL) -> traffic.Expectation:
     """What those lengths ask of a pool, by arithmetic.
 
     >>> expected(DOCUMENTS, QUARTER).blocks_p95
-    427
+    419
     """
-    return traffic.expect(model_of(model), engine_of(seqs, batched), mix_of(asked), num_gpu_blocks=pool, samples=SAMPLES)
-
-
-@lru_cache(maxsize=64)
-def held(asked: Asked, model: str = MODEL) -> list[int]:
-    """Blocks that each of the drawn requests holds when it ends, in the order in which they were drawn."""
-    groups = settings_for(model_of(model), engine_of(), WHOLE)[0].groups
-    rng, mix, found = random.Random(0), mix_of(asked), []
-    for _ in range(SAMPLES):
-        prompt, output, *_ = mix.draw(rng)
-        prompt = min(prompt, LENGTH - 1)
-        computed = min(prompt + output, LENGTH) - 1
-        found.append(sum(blocks_at_end(group, computed) for group in groups))
-    return found
+    return drawn(asked, model).against(model_of(model), engine_of(seqs, batched), pool)
 
 
 def per_step(a_minute: float, seconds: float) -> float:

@@ -84,7 +84,7 @@ def lengths_spec(most: int, share: int) -> dict:
     return charts.themed(alt.layer(*layers).properties(width=W, height=190))
 
 
-def lengths_rows(held: list[int], mean: float, p95: int, guess=None) -> tuple[dict, int, int]:
+def lengths_rows(held, mean: float, p95: int, guess=None) -> tuple[dict, int, int]:
     """Rows of the histogram, and the ends of its axes."""
     most = tier(max(p95 * 1.25, 2), BLOCKS)
     wide = most / BINS
@@ -214,3 +214,29 @@ def knee_rows(found, knee: float, rate: float, running: float, guess=None) -> tu
                          "label": f"printed worst case {found.concurrency_worst:,.2f}"})
     rows["guess"] = charts.guess_rows(None if guess is None else min(guess, FASTEST), field="rate")
     return rows, top
+
+
+def knee_picture(found, step, rates, running, preemptions) -> charts.Static:
+    """A still picture: arithmetic as a line, and for each rate a dot, how many ran in the simulation, with its preemptions below."""
+    a_minute = 60 / step.seconds
+    knee, flat = found.rate_knee * a_minute, found.rate_knee * found.steps_mean
+    last = tier(max(rates), (60, FASTEST, 300, 600, 1_200))
+    top = tier(1.2 * max(flat, *running), AT_ONCE)
+    x, y = charts.axis_x("rate", "requests a minute", (0, last)), charts.axis_y("count", "running at once, on average", (0, top))
+    line = [{"rate": 0, "count": 0}, {"rate": knee, "count": flat}, {"rate": last, "count": flat}]
+    dots = [{"rate": rate, "count": count, "out": f"{out:,}"} for rate, count, out in zip(rates, running, preemptions, strict=True)]
+    words = [{"rate": knee, "count": top, "label": f"the knee: {knee:,.0f} a minute"}]
+    worst = [{"count": found.concurrency_worst, "rate": last, "label": f"printed worst case {found.concurrency_worst:,.2f}"}]
+    drawn = alt.layer(
+        alt.Chart(alt.Data(values=line)).mark_line(color=charts.COLOURS["weights"]).encode(x=x, y=y),
+        alt.Chart(alt.Data(values=words)).mark_rule(strokeDash=[2, 3]).encode(x=alt.X("rate:Q")),
+        alt.Chart(alt.Data(values=words)).mark_text(align="left", dx=6, dy=8, fontWeight="bold").encode(
+            x=alt.X("rate:Q"), y=alt.Y("count:Q"), text="label:N"),
+        alt.Chart(alt.Data(values=worst)).mark_rule(strokeDash=[6, 4], color=charts.COLOURS["refused"]).encode(y=alt.Y("count:Q")),
+        alt.Chart(alt.Data(values=worst)).mark_text(align="right", dx=-4, dy=-8, fontWeight="bold").encode(
+            x=alt.X("rate:Q"), y=alt.Y("count:Q"), text="label:N"),
+        alt.Chart(alt.Data(values=dots)).mark_point(filled=True, size=90, color=charts.COLOURS["kv"], opacity=1, stroke=INK).encode(x=x, y=y),
+        alt.Chart(alt.Data(values=dots)).mark_text(dy=15, fontSize=11).encode(x=x, y=y, text="out:N")).properties(width=W, height=260)
+    said = ", ".join(f"{count:.0f} at {rate:g}" for rate, count in zip(rates, running, strict=True))
+    return charts.static(drawn, alt=f"By arithmetic {flat:.0f} run from {knee:.0f} requests a minute on. Simulated, running: {said}. "
+                                    f"Below each dot its preemptions.")
