@@ -232,7 +232,7 @@ class WillItPreempt(Panel):
         found = expected(asked, s.num_gpu_blocks, s.max_num_seqs, s.max_num_batched_tokens)
         running, waiting = facts.settled(run, "running"), facts.settled(run, "waiting")
         knee, little = 60 * found.rate_knee / s.seconds, rate * found.steps_mean
-        limits = [("max_num_seqs", s.max_num_seqs), (f"printed worst case {found.concurrency_worst:,.2f}", found.concurrency_worst),
+        limits = [("max_num_seqs", s.max_num_seqs), (f"rule of thumb {found.concurrency_p95:,.0f}", found.concurrency_p95),
                   (f"Little's law {little:,.0f}", little)]
         rows, top = pictures.requests_rows(run, limits)
         at_knee, knee_top = pictures.knee_rows(found, knee, s.a_minute, running, self.guess)
@@ -286,19 +286,19 @@ def _ways_table(found, run, little: float, running: float, s):
         {"way": "simulated, second half", "count": running, "takes": "nothing: this load, step by step"},
         {"way": "simulated, most at once", "count": run.peak_running, "takes": ""},
         {"way": "max_num_seqs", "count": s.max_num_seqs, "takes": "the flag"}]
-    return table(rows, [Col("way", "requests at once", "text"), Col("count", "how many", lambda value: f"{value:,.1f}"),
+    return table(rows, [Col("way", "requests at once", "text"), Col("count", "how many", lambda value: f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"),
                         Col("takes", "what it takes for granted", "text")], highlight=4)
 
 
 def _outcome_table(run, time: StepTime, waiting: float):
     per = per_minute(run, time)
     rows = [
-        {"what": "preemptions", "value": f"{run.preemptions:,}", "minute": mark(per, "assumed")},
-        {"what": "requests thrown out at least once", "value": f"{len({row for _, row in run.preemption_events}):,}", "minute": ""},
-        {"what": "in the queue, second half", "value": f"{waiting:,.1f}", "minute": mark(f"those served waited {run.mean_steps_waiting * time.seconds:,.1f} s", "assumed")},
-        {"what": "prompt tokens found in the prefix cache", "value": f"{run.hit_tokens:,}", "minute": ""},
-        {"what": "answers finished", "value": f"{run.finished:,}", "minute": mark(f"{60 * run.finished / time.run_seconds(run):,.1f} a minute"
-                                                                                   if run.busy_steps else "", "assumed")}]
+        {"what": "preemptions", "value": run.preemptions, "minute": mark(per, "assumed")},
+        {"what": "requests thrown out at least once", "value": len({row for _, row in run.preemption_events}), "minute": ""},
+        {"what": "in the queue, second half", "value": round(waiting, 1), "minute": mark(f"those served waited {run.mean_steps_waiting * time.seconds:,.1f} s", "assumed")},
+        {"what": "prompt tokens found in the prefix cache", "value": run.hit_tokens, "minute": ""},
+        {"what": "answers finished", "value": run.finished,
+         "minute": mark(f"{60 * run.finished / time.run_seconds(run):,.1f} a minute" if run.busy_steps else "", "assumed")}]
     return table(rows, [Col("what", "in these steps", "text"), Col("value", "count"), Col("minute", "in time", "text")])
 
 

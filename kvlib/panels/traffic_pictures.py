@@ -148,7 +148,7 @@ def requests_spec(top: int) -> dict:
         strokeDash=alt.StrokeDash("dash:N", legend=None, scale=alt.Scale(domain=[0, 1], range=[[1, 0], [6, 4]])))
     limits = alt.Chart(alt.NamedData("limits"))
     rules = limits.mark_rule(strokeDash=[2, 3], opacity=0.8).encode(y=alt.Y("count:Q"))
-    words = limits.mark_text(align="left", baseline="bottom", dy=-2).encode(x=alt.value(6), y=alt.Y("count:Q"), text="label:N")
+    words = limits.mark_text(align="left", baseline="bottom", dy=-2).encode(x=alt.value(110), y=alt.Y("count:Q"), text="label:N")
     names = alt.Chart(alt.NamedData("names")).mark_text(align="right", baseline="bottom", dy=-3, fontWeight="bold").encode(
         x=alt.value(W - 70), y=alt.Y("count:Q"), text="label:N")
     return charts.themed((rules + lines + words + names).properties(width=W, height=190))

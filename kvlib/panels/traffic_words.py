@@ -45,6 +45,6 @@ def held_back(run, found, s, running: float, waiting: float, knee: float) -> str
                     if not run.preemptions else f"Both limits are reached, max_num_seqs and the pool: {queue}.")
     if full > 0.97:
         many = s.a_minute > knee
-        return (f"The pool is full: {queue}. " + (f"From about {knee:,.0f} a minute on a queue grows whatever max_num_seqs is: a larger pool, "
-                "or another server." if many and found.limit == "pool" else "Long requests happen to meet; a smaller max_num_seqs ends it."))
+        return (f"The pool is full: {queue}. " + (f"From about {knee:,.0f} a minute on a queue grows whatever max_num_seqs is: a larger pool "
+                "(an FP8 cache makes one), or another server." if many and found.limit == "pool" else "Long requests happen to meet; a smaller max_num_seqs ends it."))
     return f"The token budget of a step holds requests back: {queue}, and the pool is at most {full:.0%} full."
