@@ -278,16 +278,16 @@ def test_a_bad_value_is_one_sentence_and_the_picture_stays(make, name, bad):
 
 @pytest.mark.parametrize("make, name, values, most", [
     (lesson.SmallPool, "moment", (31, 55, 90), 0.01), (lesson.SmallPool, "output", (130, 150, 170), 0.05),
-    (lesson.BlocksOfAMix, "max_num_seqs", (16, 64, 128), 0.01), (lesson.WillItPreempt, "a_minute", (40, 70, 100), 0.15)])
+    (lesson.BlocksOfAMix, "max_num_seqs", (16, 64, 128), 0.01), (lesson.WillItPreempt, "a_minute", (40, 70, 100), 0.2)])
 def test_computing_is_quick(make, name, values, most):
     """A step costs what it simulates: one window some 50 ms, the rest a few; the best of three, since machines are busy."""
     panel, best = make(), 9.0
     for value in values:
         state = panel._read()[0]
         setattr(state, name, value)
-        start = time.perf_counter()
+        start = time.process_time()
         panel.compute(state)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < most
 
 

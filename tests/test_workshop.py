@@ -77,7 +77,7 @@ ANSWERS = {
              [(16, "as the printed figure does"), (16.64, "as the printed figure does"), (6, "a block holds 16"), (96, "keeps the margin")]),
     "09.2": ([60, "60 requests", 40 / 60 * 90],
              [(40, "arrivals in a minute"), (3_600, "rate per minute by seconds"), (300, "counts steps as seconds"), (90, "one request stays")]),
-    "09.3": (["B", " b "], [("C", "B was admitted after it"), ("A", "nobody behind it")]),
+    "09.3": (["B", " b "], [("C", "goes by admission"), ("A", "nobody behind it"), ("all", "ask for a hint")]),
     "capstone": (["--max-model-len 32768 --kv-cache-dtype fp8", "vllm serve m --max-model-len=32k --kv-cache-dtype fp8 --max-num-seqs 64"],
                  [("--kv-cache-dtype fp8", "nothing limits the longest request"), ("--max-model-len 16384", "would be turned away"),
                   ("--max-model-len 32768", "too close to call"), ("--max-model-len 32000 --gpu-memory-utilization 0.97", "of 20"),

@@ -44,7 +44,7 @@ class SmallPool(Panel):
 
     def compute(self, s):
         found = moments(s.usable, 64, s.output, s.gap, s.seqs)
-        rows, last = pictures.small_rows(found, s.moment, s.usable)
+        rows, last = pictures.small_rows(found, s.moment, s.usable, s.output)
         now = found[s.moment] if s.moment < len(found) else None
         out = [(t, letter) for t, each in enumerate(found[:s.moment + 1]) for letter in each.thrown]
         holds = dict(now.holds) if now else {}
@@ -57,7 +57,7 @@ class SmallPool(Panel):
                                      Col("out", "thrown out so far")],
                         caption=f"A prompt of 64 tokens and an answer of {s.output}: {-(-(63 + s.output) // 16)} blocks at its end"),
             note="Above: each letter is a block that the request holds, pale ones are free. Below: grey waits, colour runs, a cross is "
-                 "a throw-out, the dashed line is the step shown.",
+                 "a throw-out, pale colour is what those running still have to write.",
             description=[_blocks_words(now, s.usable, len(found)) + ".", "; ".join(f"{letter} thrown out at step {t}" for t, letter in out)
                          + "." if out else "Nobody is thrown out so far."])
 

@@ -44,8 +44,8 @@ def turns_spec(last: int) -> dict:
     return charts.themed((bars + now + thrown).properties(width=W, height=190))
 
 
-def small_rows(found: tuple[Moment, ...], at: int, usable: int) -> tuple[dict, int]:
-    """Rows of both pictures at step ``at``, and where the axis of steps ends."""
+def small_rows(found: tuple[Moment, ...], at: int, usable: int, output: int) -> tuple[dict, int]:
+    """Rows of both pictures at step ``at``, and where the axis of steps ends; ``output`` tokens make an answer, one a step."""
     last = tier(len(found), STEPS)
     moment = found[at] if at < len(found) else None
     owners = [letter for letter, blocks in (moment.holds if moment else ()) for _ in range(blocks)]
@@ -63,6 +63,10 @@ def small_rows(found: tuple[Moment, ...], at: int, usable: int) -> tuple[dict, i
                                   "colour": OWNER[letter] if runs else charts.COLOURS["unused"],
                                   "tip": f"{letter} {'runs' if runs else 'waits'}, steps {start} to {t - 1}"})
                 start = t
+        if what and what[-1] == "running" and at < len(found) - 1:
+            left = output - what.count("running")
+            turns.append({"letter": letter, "start": at + 1, "end": min(at + 1 + left, last), "opacity": 0.3, "colour": OWNER[letter],
+                          "tip": f"{letter}: {left} tokens to write"})
         thrown += [{"letter": letter, "start": t, "tip": f"{letter} is thrown out in step {t}"}
                    for t, each in enumerate(found[:at + 1]) if letter in each.thrown]
     return {"pool": cells, "turns": turns, "thrown": thrown, "now": [{"start": min(at, last)}]}, last
@@ -137,6 +141,7 @@ def _points(column: list[int]):
     """Every so many steps, the values since the point before; zeros where the run was over."""
     for at in range(0, WINDOW, EVERY):
         yield at, column[at:at + EVERY] or [0]
+    yield WINDOW, column[WINDOW - EVERY:] or [0]
 
 
 @cache
@@ -164,14 +169,16 @@ def requests_rows(run, limits: list[tuple[str, float]]) -> tuple[dict, int]:
     names = []
     for name in ("running", "waiting"):
         column = run.series[name]
-        end = max(column[len(column) * 17 // 20:] or [0])
+        end = max(column[1_130:1_330] or [0])   # where the word stands
         names.append({"count": end, "label": name})
     low, high = sorted(names, key=lambda each: each["count"])
     if high["count"] - low["count"] < top / 9:
         high["count"] = low["count"] + top / 9
     shown = []
     for label, value in sorted(limits, key=lambda each: each[1]):
-        if value <= top * 0.97 and all(abs(value - each["count"]) > top / 10 for each in shown):
+        beside = [column for name in ("running", "waiting") for column in run.series[name][300:560]]   # where the words stand
+        clear = all(abs(value - each["count"]) > top / 10 for each in shown) and not any(value < each < value + top / 9 for each in beside)
+        if value <= top * 0.97 and clear:
             shown.append({"count": value, "label": label})
     return {"lines": lines, "names": names, "limits": shown}, top
 

@@ -35,16 +35,16 @@ def headline(run, seconds: float) -> str:
 
 def held_back(run, found, s, running: float, waiting: float, knee: float) -> str:
     """What limits it, and what a reader may do."""
-    full = run.peak_used / run.usable_blocks
+    full = f"{run.peak_used / run.usable_blocks:.0%}"
     if waiting < 1 and not run.preemptions:
-        return f"Hardly anybody waits: {running:,.0f} run on average, and the pool is at most {full:.0%} full."
+        return f"Hardly anybody waits: {running:,.0f} run on average, and the pool is at most {full} full."
     queue = f"{waiting:,.0f} wait on average" if waiting >= 1 else "hardly anybody waits"
-    if running >= 0.95 * min(s.max_num_seqs, running + waiting):
-        if s.max_num_seqs <= 1.05 * running:
-            return (f"But max_num_seqs {s.max_num_seqs:,} holds requests back: {queue}, and the pool is at most {full:.0%} full."
-                    if not run.preemptions else f"Both limits are reached, max_num_seqs and the pool: {queue}.")
-    if full > 0.97:
-        many = s.a_minute > knee
-        return (f"The pool is full: {queue}. " + (f"From about {knee:,.0f} a minute on a queue grows whatever max_num_seqs is: a larger pool "
-                "(an FP8 cache makes one), or another server." if many and found.limit == "pool" else "Long requests happen to meet; a smaller max_num_seqs ends it."))
-    return f"The token budget of a step holds requests back: {queue}, and the pool is at most {full:.0%} full."
+    if running >= 0.95 * s.max_num_seqs:
+        return f"But max_num_seqs {s.max_num_seqs:,} holds requests back: {queue}, and the pool is at most {full} full."
+    if s.a_minute > knee and found.limit == "pool":
+        return (f"From about {knee:,.0f} a minute on the pool is used up and a queue grows, whatever max_num_seqs is ({queue}): a larger "
+                "pool (an FP8 cache makes one), or another server.")
+    if s.a_minute > knee and found.limit == "tokens":
+        return (f"From about {knee:,.0f} a minute on the token budget of a step is used up ({queue}): raise max_num_batched_tokens, and "
+                "measure the step again.")
+    return f"Bursts are too much for a moment ({queue}, pool at most {full} full); below {knee:,.0f} a minute a smaller max_num_seqs lasts."

@@ -35,6 +35,6 @@ EXERCISES = (
           ("vLLM goes by a list of those running. What puts a request at its end?",
            "Who came back counts as newly admitted. Write down the list."),
           expected="B", because="The list is in order of admission: A, C, B.",
-          slips={"C": "C arrived last, but B was admitted after it, when it came back",
+          slips={"C": "C arrived last; but the list goes by admission, and somebody was admitted after it",
                  "A": "the one that asks goes only if nobody behind it is left to throw out"}),
 )
