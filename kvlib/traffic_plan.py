@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .engine import Engine
@@ -34,6 +34,7 @@ class Expectation:
     ``concurrency_*`` are requests at once: ``worst`` charges each with max_model_len tokens, as the printed maximum concurrency
     does; ``p95`` with the blocks of a request of the 95th percentile (the rule of thumb); ``expected`` with what a request holds on
     average over its life. ``rate_*`` are requests a step at which the pool, the token budget or max_num_seqs would be used up.
+    ``ends`` are the blocks that each request holds at its end, in the order in which they were drawn.
     """
 
     samples: int
@@ -54,6 +55,19 @@ class Expectation:
     rate_seqs: float
     never_fit: int
     cut: int
+    ends: tuple[int, ...] = field(repr=False, compare=False)
+
+    def against(self, model: Model | None, engine: Engine, num_gpu_blocks: int, groups=None) -> Expectation:
+        """The same requests against another pool, ``max_num_seqs`` or token budget; model and ``max_model_len`` stay.
+
+        >>> from kvlib import Engine, load_model, traffic
+        >>> model, engine = load_model("Qwen3-8B"), Engine(max_model_len=4096, max_num_seqs=64)
+        >>> found = expect(model, engine, traffic.Mix(traffic.fixed(500), traffic.fixed(100)), num_gpu_blocks=1001, samples=10)
+        >>> found.against(model, engine, 2001).concurrency_p95
+        52.63157894736842
+        """
+        settings, needed, _ = settings_for(model, engine, num_gpu_blocks, groups)
+        return replace(self, **_quotients(settings, needed, self.ends, self.tokens_mean, self.blocks_over_life, self.steps_mean))
 
     @property
     def margin(self) -> float:
@@ -112,7 +126,7 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
             cut += 1
         prompt = min(prompt, longest - 1)
         output = min(output, longest - prompt)
-        held = [_at_end(group, prompt + output - 1) for group in settings.groups]
+        held = [blocks_at_end(group, prompt + output - 1) for group in settings.groups]
         for group, blocks in zip(settings.groups, held):
             kinds.setdefault(group.kind, []).append(blocks)
         tokens.append(prompt + output)
@@ -120,16 +134,21 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
         steps.append(output)
         lives.append(sum(_block_steps(group, prompt, output) for group in settings.groups))
     by_kind = tuple(_by_kind(kind, samples, blocks) for kind, blocks in kinds.items())
-    usable = settings.usable_blocks
-    work = sum(lives) / samples
-    budget = sum(tokens) / samples - 1  # the last token is never computed
+    tokens_mean, steps_mean, over_life = sum(tokens) / samples, sum(steps) / samples, sum(lives) / sum(steps)
     return Expectation(
-        samples=samples, usable_blocks=usable, max_num_seqs=settings.max_num_seqs, tokens_mean=sum(tokens) / samples,
-        tokens_p95=percentile(tokens, 0.95), by_kind=by_kind, blocks_mean=sum(ends) / samples, blocks_p95=percentile(ends, 0.95),
-        blocks_over_life=sum(lives) / sum(steps), steps_mean=sum(steps) / samples, concurrency_worst=num_gpu_blocks / needed,
-        concurrency_p95=usable / percentile(ends, 0.95), concurrency_expected=usable * sum(steps) / sum(lives),
-        rate_pool=usable / work, rate_tokens=settings.max_num_batched_tokens / budget if budget else float("inf"),
-        rate_seqs=settings.max_num_seqs * samples / sum(steps), never_fit=sum(end > usable for end in ends), cut=cut)
+        samples=samples, tokens_mean=tokens_mean, tokens_p95=percentile(tokens, 0.95), by_kind=by_kind, blocks_mean=sum(ends) / samples,
+        blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life, steps_mean=steps_mean, cut=cut, ends=tuple(ends),
+        **_quotients(settings, needed, ends, tokens_mean, over_life, steps_mean))
+
+
+def _quotients(settings, needed: int, ends, tokens_mean: float, over_life: float, steps_mean: float) -> dict:
+    """What the requests come to in one pool: how many at once, and the rates at which a limit is reached."""
+    usable, budget = settings.usable_blocks, tokens_mean - 1  # the last token is never computed
+    return dict(
+        usable_blocks=usable, max_num_seqs=settings.max_num_seqs, concurrency_worst=(usable + 1) / needed,
+        concurrency_p95=usable / percentile(ends, 0.95), concurrency_expected=usable / over_life,
+        rate_pool=usable / over_life / steps_mean, rate_tokens=settings.max_num_batched_tokens / budget if budget else float("inf"),
+        rate_seqs=settings.max_num_seqs / steps_mean, never_fit=sum(end > usable for end in ends))
 
 
 def percentile(values: list[int], share: float) -> int:
@@ -149,8 +168,8 @@ def _by_kind(kind: str, samples: int, blocks: list[int]) -> GroupBlocks:
     return GroupBlocks(kind, count, sum(each) / samples, percentile(each, 0.5), percentile(each, 0.95), max(each))
 
 
-def _at_end(group, computed: int) -> int:
-    """Blocks held once ``computed`` tokens have their place, decoding."""
+def blocks_at_end(group, computed: int) -> int:
+    """Blocks of a group that a request holds once ``computed`` of its tokens have their place, while it decodes."""
     if isinstance(group, StateGroup):
         return 1
     return cdiv(computed, group.block) - group.out_of_view(computed - 1)

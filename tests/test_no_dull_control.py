@@ -30,6 +30,8 @@ FROM = {"06-size-your-own": {"config": "Qwen3-8B", "gpu": "H100 SXM 80GB"}}
 FULL_LOG = catalog.log_text("qwen3-8b-gb10")
 ANY_LOG = [FULL_LOG, "Available KV cache memory: 18.4 GiB\n" + catalog.log_text("llama-tp-sweep-success"),
            catalog.log_text("llama-tp-sweep-refused")]
+LENGTHS = ["", *(f"prompt_tokens,output_tokens\n{prompt},{output}\n400,40\n"
+                 for prompt, output in ((500, 100), (2000, 300), (4000, 300), (4000, 900), (9000, 500)))]
 GIB = ["", "0.5", "1", "2", "4", "8"]
 
 # What is put into free boxes; those not named here are swept over their suggestions.
@@ -42,6 +44,7 @@ TYPED = {
     ("05-read-log", "config"): [json.dumps(catalog.model_config(name)) for name in ("Qwen3-8B", "Llama-3.1-8B")],
     ("06-size-your-own", "command"): [f"vllm serve Qwen/Qwen3-8B --max-model-len {length}" for length in (4096, 8192, 16384, 32768)],
     ("06-size-your-own", "log"): ANY_LOG,
+    ("09-mix", "rows"): LENGTHS, ("09-traffic", "rows"): LENGTHS,
 } | {("06-size-your-own", name): GIB for name in ("free_gib", "weights_gib", "peak_activation_gib", "non_torch_gib", "cuda_graph_gib")}
 
 # (panel, input): (what is asked of it instead, why). What can be asked: pictures, refused, answers.

@@ -73,6 +73,11 @@ ANSWERS = {
     "08.2": ([54 * 1_568, "84,672 tokens"], [(9_408, "where it is half"), (54, "counts blocks"), (94_080, "on top of the tokens")]),
     "08.3": ([1_668_183], [(1_604_022, "blocks of state do not double"), (3_208_045, "the tokens do not"), (10, "too small")]),
     "08.4": ([3_208_045, "3,208,045 tokens"], [(865_536, "the old figure"), (3_465_280, "slots of the pool"), (10, "too small")]),
+    "09.1": ([106, "106 requests", 42_599 // 400],
+             [(16, "as the printed figure does"), (16.64, "as the printed figure does"), (6, "a block holds 16"), (96, "keeps the margin")]),
+    "09.2": ([60, "60 requests", 40 / 60 * 90],
+             [(40, "arrivals in a minute"), (3_600, "rate per minute by seconds"), (300, "counts steps as seconds"), (90, "one request stays")]),
+    "09.3": (["B", " b "], [("C", "goes by admission"), ("A", "nobody behind it"), ("all", "ask for a hint")]),
     "capstone": (["--max-model-len 32768 --kv-cache-dtype fp8", "vllm serve m --max-model-len=32k --kv-cache-dtype fp8 --max-num-seqs 64"],
                  [("--kv-cache-dtype fp8", "nothing limits the longest request"), ("--max-model-len 16384", "would be turned away"),
                   ("--max-model-len 32768", "too close to call"), ("--max-model-len 32000 --gpu-memory-utilization 0.97", "of 20"),
@@ -154,7 +159,7 @@ def test_the_register_is_complete():
         assert about.kind in KINDS and about.level in LEVELS and 1 <= about.minutes <= 10 and about.misconception, number
     kinds = {about.kind for about in ninety()}
     assert len(ninety()) == 6 and kinds == set(KINDS), "the six show every kind"
-    for lesson in range(1, 9):
+    for lesson in range(1, 10):
         assert len([n for n in register() if n.startswith(f"0{lesson}.")]) in (3, 4)
 
 
@@ -171,13 +176,13 @@ def kernel(monkeypatch, tmp_path):
 
 def test_progress_is_one_line_and_stays(kernel, tmp_path):
     kernel.forget()
-    assert str(progress()) == "0 of 28 right: 01 ····  02 ····  03 ···  04 ···  05 ···  06 ···  07 ···  08 ····  capstone ·"
+    assert str(progress()) == "0 of 31 right: 01 ····  02 ····  03 ···  04 ···  05 ···  06 ···  07 ···  08 ····  09 ···  capstone ·"
     check("01.2", "head_dim"), check("03.2", "head_dim"), check("08.1", 169)
-    assert str(progress()).startswith("2 of 28 right: 01 ·✓··  02 ····  03 ···")
+    assert str(progress()).startswith("2 of 31 right: 01 ·✓··  02 ····  03 ···")
     kernel.forget()
-    assert str(progress()).startswith("2 of 28 right"), "another notebook of the folder sees it"
+    assert str(progress()).startswith("2 of 31 right"), "another notebook of the folder sees it"
     (tmp_path / kernel.NAME).write_text("[[", encoding="utf-8")
-    assert str(progress()).startswith("0 of 28 right"), "a broken file is an empty one"
+    assert str(progress()).startswith("0 of 31 right"), "a broken file is an empty one"
     check("01.2", "head_dim")
     assert json.loads((tmp_path / kernel.NAME).read_text(encoding="utf-8")) == ["01.2"]
 
@@ -186,7 +191,7 @@ def test_nothing_is_written_outside_a_notebook(kernel, monkeypatch, tmp_path):
     monkeypatch.setenv("KVLIB_STRICT", "1")
     kernel.forget()
     check("01.2", "head_dim")
-    assert list(tmp_path.iterdir()) == [] and "1 of 28" in str(progress())
+    assert list(tmp_path.iterdir()) == [] and "1 of 31" in str(progress())
     kernel.forget()
 
 

@@ -14,7 +14,8 @@ from importlib import import_module
 from kvlib.exercise import About, Exercise, Verdict
 from kvlib.workshop import progress as _kept
 
-LESSONS = ("lesson_01", "lesson_02", "lesson_03", "lesson_04", "lesson_05", "lesson_06", "lesson_07", "lesson_08", "capstone")
+LESSONS = ("lesson_01", "lesson_02", "lesson_03", "lesson_04", "lesson_05", "lesson_06", "lesson_07", "lesson_08", "lesson_09",
+           "capstone")
 
 
 @cache
