@@ -226,9 +226,10 @@ def needs(found: Fit, requests: int, tokens: int, cards: Iterable[str] = CARDS) 
     own = found.typical.plan.setup.gpu
     sized = sorted((each for each in map(catalog.gpu, {found.engine.gpu, *cards} - {None}) if not each.unified or each is own),
                    key=lambda each: each.total_bytes)
-    weights = at(found.memory.weights_bytes, "low")
+    weights = at(found.memory.weights_bytes, "low") if found.launch is None else 0     # a log's weights are those of its own card
     large = [each.name for each in sized if each.total_bytes >= weights]
-    return Needs(blocks, available, totals, _first(SPLITS, partial(_on_split, found), holds), _first(large, partial(_on_card, found), holds))
+    return Needs(blocks, available, totals, _first(SPLITS, partial(_on_split, found), holds),
+                 _first(large, partial(_on_card, found), holds))
 
 
 @lru_cache(maxsize=256)     # the next load asked of the same set-up finds them sized

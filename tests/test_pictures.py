@@ -72,8 +72,8 @@ def test_the_last_line_of_a_pool_is_whole():
 def test_a_spec_made_once_is_the_one_made_afresh():
     """Altair takes 50 ms for a spec, so a new end of an axis or a new title is filled in; the arithmetic of none depends on them."""
     made = [(budget_pictures.bar_spec, (8,), (320,)), (budget_pictures.strips_spec, (3, 80, "GiB"), (3, 20, "tokens", "guess")),
-            (budget_pictures.span_spec, (4, "requests of 5"), (0.5, "requests of 6", "refused")), (parallel_pictures.price_spec, (64,), (512,)),
-            (parallel_pictures.spans_spec, (("a", "b"), 25_000, "tokens"), (("a", "b", "c"), 4, "requests")),
+            (budget_pictures.span_spec, (4, "requests of 5"), (0.5, "requests of 6", "refused")),
+            (parallel_pictures.price_spec, (64,), (512,)), (parallel_pictures.spans_spec, (("a", "b"), 25_000, "tokens"), (("a", "b", "c"), 4, "requests")),
             (own_pictures.compare_spec, (5,), (1_000,)), (read_log._bar, (8,), (128,)), (calculators._bars, (0.5,), (40,)),
             (parallel_knobs.ranks_spec, (4.0,), (1_000,))]
     for spec, *calls in made:

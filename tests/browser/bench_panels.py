@@ -184,15 +184,18 @@ def bench(names=()):
 def missed(row):
     """What of a panel's row is more than was aimed at."""
     several = " of several" if row["pictures"] > 1 else ""
-    aims = {name: MOST[name + several if name == "ratio" else name] for name in ("ratio", "kvlib_ms", "step_bytes", "drag_trips", "blank", "shift")}
-    return [f"{row['panel']}: {name} {row[name]:,}, at most {most:,}" for name, most in aims.items() if row[name] is not None and row[name] > most]
+    names = ("ratio", "kvlib_ms", "step_bytes", "drag_trips", "blank", "shift")
+    aims = {name: MOST[name + several if name == "ratio" else name] for name in names}
+    return [f"{row['panel']}: {name} {row[name]:,}, at most {most:,}" for name, most in aims.items()
+            if row[name] is not None and row[name] > most]
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="beginnings of notebooks' names")
     rows, loads = bench(parser.parse_args(arguments).names)
-    heads = ("panel", "moved", "pictures", "trip_ms", "first_ms", "step_ms", "ratio", "kvlib_ms", "steps", "step_bytes", "drag_trips", "blank", "shift")
+    heads = ("panel", "moved", "pictures", "trip_ms", "first_ms", "step_ms", "ratio", "kvlib_ms", "steps", "step_bytes", "drag_trips",
+             "blank", "shift")
     print("\n| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
     for row in rows:
         print("| " + " | ".join("–" if row[head] is None else f"{row[head]:,}" if isinstance(row[head], int) else str(row[head])
