@@ -424,8 +424,13 @@ def site(arguments):
 
 
 def bench(arguments):
+    """The engine; with --panels the controls, in a real browser."""
+    panels, rest = "--panels" in arguments, [word for word in arguments if word != "--panels"]
+    if panels and find_browser() is None:
+        raise Trouble("There is no browser to measure the controls in: {0}.".format(HOW_TO_GET_BROWSER))
     python = set_up("test")
-    return become([str(python), str(ROOT / "tests" / "bench" / "bench.py")] + list(arguments), workbook_environment())
+    program = ROOT / "tests" / ("browser/bench_panels.py" if panels else "bench/bench.py")
+    return become([str(python), str(program)] + rest, workbook_environment())
 
 
 # --- for a class -------------------------------------------------------------------------------

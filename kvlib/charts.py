@@ -11,6 +11,7 @@ import base64
 import functools
 import hashlib
 import html
+import inspect
 import json
 import os
 import re
@@ -71,8 +72,14 @@ def _register() -> None:
     alt.theme.register("kvlib", enable=False)(lambda: {"config": config()})
 
 
-def themed(chart) -> dict:
+class Themed(dict):
+    """A spec that has our config already."""
+
+
+def themed(chart) -> Themed:
     """The spec of a chart (Altair or a ready dict) with our config under its own."""
+    if isinstance(chart, Themed):
+        return chart
     _register()
     if isinstance(chart, dict):
         spec = json.loads(json.dumps(chart))
@@ -86,7 +93,39 @@ def themed(chart) -> dict:
         # The size is that of the whole picture, labels included: it cannot grow while numbers change.
         spec.setdefault("autosize", {"type": "fit", "contains": "padding"})
         spec["usermeta"] = spec.get("usermeta", {}) | {"fluid": True}
-    return spec
+    return Themed(spec)
+
+
+def made_once(*names):
+    """For a function that makes a spec: Altair, which takes its time, makes it once; other values of the arguments ``names``
+    (the end of an axis, a title) are filled in where these stand by themselves.
+
+    >>> @made_once("limit")
+    ... def spec(limit): return Themed(x={"domain": [0, limit]})
+    >>> spec(7), spec(9)
+    ({'x': {'domain': [0, 7]}}, {'x': {'domain': [0, 9]}})
+    """
+    def decorate(make):
+        makes, template = inspect.signature(make), functools.cache(make)
+
+        @functools.cache
+        @functools.wraps(make)
+        def made(*args, **kwargs):
+            given = makes.bind(*args, **kwargs)
+            given.apply_defaults()
+            blanks = {name: f"<{name}>" if isinstance(given.arguments[name], str) else 1e9 + number for number, name in enumerate(names)}
+            spec = template(**given.arguments | blanks)
+            return Themed(_filled(spec, {blank: given.arguments[name] for name, blank in blanks.items()}))
+        return made
+    return decorate
+
+
+def _filled(part, values: dict):
+    if isinstance(part, dict):
+        return {key: _filled(each, values) for key, each in part.items()}
+    if isinstance(part, list):
+        return [_filled(each, values) for each in part]
+    return values.get(part, part) if isinstance(part, (str, float)) else part
 
 
 def _over(base: dict, own: dict) -> dict:

@@ -121,8 +121,12 @@ class Engine:
     def __init__(self, **flags):
         for name, value in flags.items():
             check_flag(name, value)
-        for name, spec in _FIELDS.items():
-            object.__setattr__(self, name, flags.get(name, spec.default))
+        self._take({name: spec.default for name, spec in _FIELDS.items()} | flags)
+
+    def _take(self, flags: dict) -> None:
+        """Hold flags that were each checked already."""
+        for name, value in flags.items():
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "_version", parse_version(self.vllm_version))
         if self.draft_model is not None and not isinstance(self.draft_model, Model):
             object.__setattr__(self, "draft_model", load_model(self.draft_model))
@@ -150,7 +154,11 @@ class Engine:
 
     def replace(self, **flags) -> Engine:
         """A copy with some flags changed."""
-        return dataclasses.replace(self, **flags)
+        for name, value in flags.items():
+            check_flag(name, value)
+        copy = object.__new__(type(self))
+        copy._take({name: getattr(self, name) for name in _FIELDS} | flags)
+        return copy
 
     def changed(self) -> dict:
         """The flags that differ from vLLM's defaults, in vLLM's order."""

@@ -22,7 +22,7 @@ from kvlib.typed import BYTES, COUNTS, DECIMAL, NotANumber, read, short
 KINDS = ("predict", "fill the cell", "find the mistake", "read this log", "choose the flags")
 LEVELS = ("easy", "medium", "hard")
 OPEN = "Put your answer in place of None, then run the cell again."
-_MARKS = {"right": ("✓", "#009E73"), "wrong": ("✗", "#D55E00"), "open": ("…", "#999999"), "hint": ("?", "#0072B2")}
+_MARKS = {"right": ("✓", "#009E73"), "wrong": ("✗", "#D55E00"), "open": ("…", "#767676"), "hint": ("?", "#0072B2")}
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,8 @@ def _fit(model: Model, engine: Engine, other: Other, *, launch, typed: Typed, qu
         sizes = [size_plan(made, memory=memory.pick(side)) for side in ("least", "typical", "most")]
     found = Fit(model, engine, other, terms, memory, *sizes, launch=launch, typed=typed, quantization=quantization,
                 folder=folder, notes=tuple(notes), base=base, asked=asked, logged=own is not None and _same_pool(made, own))
-    return replace(found, cautions=tuple(dict.fromkeys((*_cautions(found), *cautions))))
+    cautions = tuple(dict.fromkeys((*_cautions(found), *cautions)))
+    return replace(found, cautions=cautions) if cautions else found
 
 
 def _cautions(found: Fit) -> Iterator[str]:

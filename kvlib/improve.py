@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -40,8 +41,10 @@ class Improvement:
     fit: Fit
 
 
-def improvements(found: Fit) -> tuple[Improvement, ...]:
+def improvements(found: Fit, most: int | None = None) -> tuple[Improvement, ...]:
     """Changes that bring a launch nearer to passing, or let it hold more: what passes first, then least harm first.
+
+    ``most`` is how many are wanted; those after them are not worked out.
 
     >>> from kvlib.fit import fit
     >>> tight = fit("Qwen3-8B", "--max-model-len 32768", gpu="RTX 4090")
@@ -50,6 +53,9 @@ def improvements(found: Fit) -> tuple[Improvement, ...]:
     """
     better, tried, split_passes = [], list(_changes(found)), False
     for change in tried:
+        passing = [each for each in better if each.fit.verdict.word == "passes"]
+        if most is not None and len(passing) >= most and (found.verdict.word == "passes" or _on_these_gpus(passing)):
+            break
         if "tensor_parallel_size" in change.flags and split_passes:
             continue  # fewer GPUs do
         one = _applied(found, change)
@@ -57,10 +63,15 @@ def improvements(found: Fit) -> tuple[Improvement, ...]:
             better.append(one)
             split_passes |= "tensor_parallel_size" in change.flags and one.fit.verdict.word == "passes"
     if found.verdict.word != "passes":
-        if not any(one.fit.verdict.word == "passes" and "tensor_parallel_size" not in one.flags for one in better):
+        if not _on_these_gpus(one for one in better if one.fit.verdict.word == "passes"):
             better = _together(found, tried) + better
         better.sort(key=lambda each: -WORDS.index(each.fit.verdict.word))
-    return tuple(better)
+    return tuple(better[:most])
+
+
+def _on_these_gpus(some: Iterable[Improvement]) -> bool:
+    """Does one of them do without more GPUs?"""
+    return any("tensor_parallel_size" not in each.flags for each in some)
 
 
 class _Change(NamedTuple):
@@ -212,17 +223,24 @@ def needs(found: Fit, requests: int, tokens: int, cards: Iterable[str] = CARDS) 
         return tuple(each.fits and each.num_gpu_blocks - each.plan.held_back_blocks >= requests * each.plan.blocks_per_request(tokens)
                      for each in (after.low, after.high))
 
-    def split(size: int) -> Fit:
-        same = size == found.engine.tensor_parallel_size
-        return found.changed(tensor_parallel_size=size, **({} if same else {"typed": {"available_gib": None}} | UNFIXED))
-
-    def card(name: str) -> Fit:
-        return found.changed(gpu=name, typed={"total_gib": None, "free_gib": None, "available_gib": None}, **UNFIXED)
-
     own = found.typical.plan.setup.gpu
     sized = sorted((each for each in map(catalog.gpu, {found.engine.gpu, *cards} - {None}) if not each.unified or each is own),
                    key=lambda each: each.total_bytes)
-    return Needs(blocks, available, totals, _first(SPLITS, split, holds), _first([each.name for each in sized], card, holds))
+    weights = at(found.memory.weights_bytes, "low") if found.launch is None else 0     # a log's weights are those of its own card
+    large = [each.name for each in sized if each.total_bytes >= weights]
+    return Needs(blocks, available, totals, _first(SPLITS, partial(_on_split, found), holds),
+                 _first(large, partial(_on_card, found), holds))
+
+
+@lru_cache(maxsize=256)     # the next load asked of the same set-up finds them sized
+def _on_split(found: Fit, size: int) -> Fit:
+    same = size == found.engine.tensor_parallel_size
+    return found.changed(tensor_parallel_size=size, **({} if same else {"typed": {"available_gib": None}} | UNFIXED))
+
+
+@lru_cache(maxsize=256)
+def _on_card(found: Fit, name: str) -> Fit:
+    return found.changed(gpu=name, typed={"total_gib": None, "free_gib": None, "available_gib": None}, **UNFIXED)
 
 
 def _first(names, change, holds):

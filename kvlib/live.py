@@ -110,8 +110,7 @@ def spec_of(chart) -> dict:
     from kvlib import charts
 
     spec = charts.themed(chart)
-    spec.pop("datasets", None)
-    return spec
+    return charts.Themed({key: part for key, part in spec.items() if key != "datasets"}) if "datasets" in spec else spec
 
 
 def clean_rows(rows) -> dict:

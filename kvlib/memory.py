@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .engine import Engine
 from .errors import SizingError
@@ -33,8 +33,9 @@ class Band:
 class MemoryBudget:
     """Memory of one GPU, in bytes. Each term is an int (measured or typed) or a :class:`Band` (assumed).
 
-    ``total_bytes`` is what CUDA reports; ``free_bytes`` what is free when vLLM starts (None: not checked).
-    A term may be negative: a process that shared memory with another can measure less than nothing.
+    ``total_bytes`` is what CUDA reports; ``free_bytes`` what is free when vLLM starts (None: not checked);
+    ``assumed`` names the terms that are bands. A term may be negative: a process that shared memory with
+    another can measure less than nothing.
 
     >>> budget = MemoryBudget(24 * 2**30, 15 * 2**30, peak_activation_bytes=Band(2**28, 2**29, 2**30, source="guessed"))
     >>> budget.assumed
@@ -47,20 +48,20 @@ class MemoryBudget:
     non_torch_bytes: int | Band = 0
     cuda_graph_bytes: int | Band = 0
     free_bytes: int | Band | None = None
+    assumed: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
+        assumed = []
         for name in ("total_bytes", *TERMS, "free_bytes"):
             value = getattr(self, name)
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if not (whole or isinstance(value, Band) or (value is None and name == "free_bytes")):
+            if isinstance(value, Band):
+                assumed.append(name)
+            elif not (whole or value is None and name == "free_bytes"):
                 raise SizingError(f"{name} is {value!r}; it must be a whole number of bytes or a Band")
+        object.__setattr__(self, "assumed", tuple(assumed))
         if at(self.total_bytes, "low") <= 0:
             raise SizingError(f"total_bytes is {self.total_bytes!r}; a GPU has more than none")
-
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """The terms that are bands."""
-        return tuple(name for name in ("total_bytes", *TERMS, "free_bytes") if isinstance(getattr(self, name), Band))
 
     def pick(self, side: str) -> MemoryBudget:
         """All ints: ``"typical"``, or the ``"least"`` or ``"most"`` cache that the bands allow."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .engine import BACKENDS, DTYPES, FP8_DTYPES, PER_TOKEN_HEAD_DTYPES, Backend, Engine
@@ -42,6 +43,7 @@ class Setup:
     gpu: Any = None
 
 
+@lru_cache(maxsize=8192)
 def resolve(model: Model, engine: Engine) -> Setup:
     """Fill in vLLM's defaults for this model. Raises EngineError on what vLLM would refuse before sizing."""
     defaults: list[Default] = []

@@ -627,3 +627,12 @@ def test_a_config_from_the_hub(monkeypatch, tmp_path):
             download_config(name)
 
 
+
+
+@pytest.mark.parametrize("gpu", ["L4", "RTX 4090", "H100 SXM 80GB"])
+@pytest.mark.parametrize("model", ["Qwen3-8B", "Qwen3-30B-A3B", "gpt-oss-120b"])
+def test_the_first_few_improvements_are_those_of_the_whole_list(model, gpu):
+    found = fit(model, "--max-model-len 20000", gpu=gpu)
+    every = [(each.name, each.gain) for each in improvements(found)]
+    for most in (1, 2, 4):
+        assert [(each.name, each.gain) for each in improvements(found, most)] == every[:most]

@@ -1,4 +1,5 @@
 """Stored pictures: whole, and no larger than they need be."""
+import json
 import zlib
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 vl_convert = pytest.importorskip("vl_convert")
 
 from kvlib import charts  # noqa: E402
+from kvlib.panels import budget_pictures, calculators, own_pictures, parallel_knobs, parallel_pictures, read_log  # noqa: E402
 
 
 def chunks(png):
@@ -65,3 +67,16 @@ def test_a_picture_of_another_make_is_left_alone():
 def test_the_last_line_of_a_pool_is_whole():
     *_, last = lines(charts.png(*pool()))
     assert set(last) == {255}, "the picture ends in white, not in a cell cut through"
+
+
+def test_a_spec_made_once_is_the_one_made_afresh():
+    """Altair takes 50 ms for a spec, so a new end of an axis or a new title is filled in; the arithmetic of none depends on them."""
+    made = [(budget_pictures.bar_spec, (8,), (320,)), (budget_pictures.strips_spec, (3, 80, "GiB"), (3, 20, "tokens", "guess")),
+            (budget_pictures.span_spec, (4, "requests of 5"), (0.5, "requests of 6", "refused")),
+            (parallel_pictures.price_spec, (64,), (512,)), (parallel_pictures.spans_spec, (("a", "b"), 25_000, "tokens"), (("a", "b", "c"), 4, "requests")),
+            (own_pictures.compare_spec, (5,), (1_000,)), (read_log._bar, (8,), (128,)), (calculators._bars, (0.5,), (40,)),
+            (parallel_knobs.ranks_spec, (4.0,), (1_000,))]
+    for spec, *calls in made:
+        for call in calls:
+            assert json.loads(json.dumps(spec(*call))) == json.loads(json.dumps(spec.__wrapped__(*call))), (spec.__name__, call)
+            assert spec(*call) is spec(*call)

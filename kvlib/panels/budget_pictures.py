@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 
 import altair as alt
 
@@ -33,7 +32,7 @@ def memory_picture(parts, *, total_gib: float, words: str) -> charts.Static:
     return charts.static(spec, words)
 
 
-@cache
+@charts.made_once("limit")
 def bar_spec(limit: float) -> dict:
     """A memory bar of one GPU; rows by :func:`bar_rows`."""
     return charts.themed(charts.memory_bar(limit=limit, title="GiB of one GPU", tiers=3))
@@ -85,13 +84,13 @@ def _cut(parts, limit):
     return out
 
 
-@cache
+@charts.made_once("limit", "title")
 def strips_spec(count: int, limit: float, title: str, guess: str = "guess") -> dict:
     """Stacked bars under one another on one axis; rows by :func:`kvlib.charts.strips_rows`."""
     return charts.themed(charts.strips(count=count, limit=limit, title=title, guess=guess))
 
 
-@cache
+@charts.made_once("limit", "title")
 def span_spec(limit: float, title: str, meaning: str = "kv") -> dict:
     """One bar from 0 on, paler between its least and its most, and the guess as a dashed rule; :func:`span_rows`."""
     x = charts.axis_x("start", title, (0, limit), axis=alt.Axis(grid=False))

@@ -128,15 +128,9 @@ def _too_long(s) -> str:
     return f" Longer than {s.model}'s own maximum, {longest:,} tokens." if longest and s.tokens > longest else ""
 
 
-_SPECS: dict = {}
-
-
+@charts.made_once("top")
 def _bars(top: float) -> dict:
-    if top not in _SPECS:
-        _SPECS[top] = charts.themed(
-            charts.ranks(count=len(NAMES) + 1, domain=(0, top), label_width=190, title="GiB for one request")
-        )
-    return _SPECS[top]
+    return charts.themed(charts.ranks(count=len(NAMES) + 1, domain=(0, top), label_width=190, title="GiB for one request"))
 
 
 # Exercises

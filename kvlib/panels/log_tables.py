@@ -8,7 +8,7 @@ from kvlib.tables import Col, Html, Table, html, strong, table
 from kvlib.vllm_log import Launch, Log
 
 VERDICTS = ("exact", "within rounding", "off", "not checked")
-_MARKS = {"exact": ("✓", "#009E73"), "within rounding": ("≈", "#0072B2"), "off": ("✗", "#D55E00"), "not checked": ("–", "#777777")}
+_MARKS = {"exact": ("✓", "#00734f"), "within rounding": ("≈", "#0063a0"), "off": ("✗", "#ad4a00"), "not checked": ("–", "#666666")}
 NAMES = {"requested": "memory asked for (GiB)", "available": "left for the cache (GiB)", "kv_cache_tokens": "tokens in the cache",
          "num_gpu_blocks": "blocks", "max_concurrency": "requests of full length", "block_size": "attention block (tokens)",
          "padding": "padding of a state's page (%)", "kv cache group sizes": "blocks of the groups (tokens)",
@@ -33,9 +33,10 @@ def plain(value) -> str:
 
 
 def verdict_mark(verdict: str) -> Html:
-    """The verdict with its sign and colour."""
+    """The verdict, its sign white on a colour dark enough to be read in both themes."""
     sign, colour = _MARKS[verdict]
-    return html('<span style="color:{};font-weight:600;white-space:nowrap">{} {}</span>', colour, sign, verdict)
+    return html('<span style="font-weight:600;white-space:nowrap"><span style="background:{};color:#fff;border-radius:3px;padding:0 4px">{}'
+                '</span> {}</span>', colour, sign, verdict)
 
 
 def lines_table(x, caption: str = "") -> Table:

@@ -32,7 +32,7 @@ class OtherProcesses(Panel):
         Number("held_gib", 3.0, min=0, max=4, step=0.1, at_most=16, label="Held by another process", unit="GiB",
                help="A notebook, a second engine, a browser; held before vLLM starts."),
         Fraction("gpu_memory_utilization", 0.92, min=0.81, max=0.98, at_least=0.81, at_most=1.0,
-                 label="Share requested", flag=UTILIZATION),
+                 label="Share requested", flag=UTILIZATION, help="Of the whole card, whoever holds the rest."),
     )
     predict = Predict("Here another process holds 3 GiB, and the launch is refused. With the default share of 0.92, "
                       "how much could it hold and still let vLLM start?",
@@ -83,7 +83,7 @@ class UnifiedMemory(Panel):
     title = "The GB10: headroom against tokens"
     inputs = (
         Fraction("gpu_memory_utilization", 0.92, min=0.70, max=0.94, at_least=0.5, at_most=0.98,
-                 label="Share requested", flag=UTILIZATION),
+                 label="Share requested", flag=UTILIZATION, help="Of the memory that GPU and processor share."),
         Number("later_gib", 0.0, min=0, max=4, step=0.1, at_most=30, label="Started later", unit="GiB",
                help="What other services take while the server runs; 7.72 GiB were in use before it started."),
     )
@@ -157,11 +157,11 @@ class UtilizationStep(Panel):
     title = "Qwen3-8B: a step of the share, in tokens"
     inputs = (
         Number("total_gib", 80.0, min=24, max=200, step=1, at_least=23, at_most=300, integer=False, label="GPU memory",
-               unit="GiB"),
+               unit="GiB", help="The whole card, as its driver reports it."),
         Fraction("before", 0.92, min=0.80, max=0.98, at_least=0.79, at_most=1.0, label="Share before",
-                 flag=UTILIZATION),
+                 flag=UTILIZATION, help="The share that the server runs with now."),
         Fraction("after", 0.93, min=0.80, max=0.98, at_least=0.79, at_most=1.0, label="Share after",
-                 flag=UTILIZATION),
+                 flag=UTILIZATION, help="The share to compare it with."),
     )
     predict = Predict("On a card of 80 GiB the share goes from 0.92 to 0.95. How many more tokens of Qwen3-8B, "
                       "147,456 B each, does that give?", answer=lambda: step(80, 0.92, 0.95)[1], unit="tokens", within=5,
@@ -234,7 +234,8 @@ class TwoServers(Panel):
     name = "02-two-servers"
     title = f"Two servers of Qwen3-8B on one card of {_CARD} GiB"
     inputs = (
-        Fraction("first", 0.55, min=0.30, max=0.95, at_least=0.1, label="Share of the first", flag=UTILIZATION),
+        Fraction("first", 0.55, min=0.30, max=0.95, at_least=0.1, label="Share of the first", flag=UTILIZATION,
+                 help="Started on the empty card."),
         Fraction("second", 0.30, min=0.25, max=0.65, at_least=0.1, at_most=0.95, label="Share of the second", flag=UTILIZATION,
                  help="Started when the first already holds its share."),
     )

@@ -113,7 +113,7 @@ def map_rows(cells: tuple[Cell, ...], found: Fit) -> dict:
 # Side by side
 
 
-@cache
+@charts.made_once("limit")
 def compare_spec(limit: float) -> dict:
     """Up to six set-ups, each from its least to its most requests; rows by :func:`compare_rows`."""
     base = alt.Chart(alt.NamedData("compare")).encode(

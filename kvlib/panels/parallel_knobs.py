@@ -129,15 +129,10 @@ class Knobs(Panel):
             description="; ".join(f"{name}: {figure}" for name, _, figure, _ in items) + ".")
 
 
+@charts.made_once("top")
 def ranks_spec(top):
     """The ranked bars; the axis rests on fixed ends."""
-    if top not in _SPECS:
-        _SPECS[top] = charts.themed(charts.ranks(count=len(KNOBS), domain=(0, top), label_width=170,
-                                                 title="thousand tokens more"))
-    return _SPECS[top]
-
-
-_SPECS: dict = {}
+    return charts.themed(charts.ranks(count=len(KNOBS), domain=(0, top), label_width=170, title="thousand tokens more"))
 
 
 def _setup(s) -> SetUp:

@@ -53,7 +53,7 @@ def _fits(heads: int, tile: int, wide: float, tall: int) -> bool:
     return 23 + rows * tile <= tall - 20
 
 
-@cache
+@charts.made_once("limit")
 def price_spec(limit: int) -> dict:
     """Two bars in KiB a token: value ÷ N, and what vLLM keeps. Rows: prices (what, kib, figure, colour) and guess."""
     base = alt.Chart(alt.NamedData("prices"))
@@ -79,7 +79,7 @@ def kib_tier(n_bytes: int) -> int:
     return next(limit for limit in KIB_TIERS if n_bytes / KiB <= limit)
 
 
-@cache
+@charts.made_once("limit", "title")
 def spans_spec(names: tuple[str, ...], limit: float, title: str) -> dict:
     """A bar a row from zero, paler between least and most, with a figure; ``mark`` rows are vertical lines with words."""
     y = alt.Y("row:N", title=None, sort=None, scale=alt.Scale(domain=list(names), paddingInner=0.25))

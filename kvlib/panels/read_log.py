@@ -64,9 +64,9 @@ def samples() -> dict[str, tuple[str, str | None, dict]]:
     }
 
 
-@lru_cache(maxsize=64)
+@charts.made_once("limit")
 def _bar(limit: float) -> dict:
-    """The memory bar's spec, made once for each end of its axis: making one takes longer than all the rest."""
+    """The memory bar's spec."""
     return charts.themed(charts.memory_bar(limit=limit))
 
 

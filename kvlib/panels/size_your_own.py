@@ -198,7 +198,7 @@ class SizeYourOwn(Panel):
                  tables.needs_table(found, need, s.requests, min(s.tokens, found.high.max_model_len)),
                  tables.flags_table(found), tables.compare_table(self._kept_setups())]
         actions = [Action(f"{number}", each.name, html("{}{}; gives up {}", each.gain, _holds_too(each.fit, s), each.gives_up))
-                   for number, each in enumerate(chips[:CHIPS])]
+                   for number, each in enumerate(chips)]
         kept = len(self._kept_setups())
         if kept < pictures.COMPARED:
             actions.append(Action("keep", f"Keep to compare ({kept} kept)" if kept else "Keep to compare"))
@@ -212,7 +212,7 @@ class SizeYourOwn(Panel):
 
     def _second(self, s, found: Fit):
         if s.show == MAP:
-            return pictures.map_rows(card_map(found), found), pictures.map_spec()
+            return pictures.map_rows(_map(found), found), pictures.map_spec()
         if s.show == COMPARE:
             rows, limit = pictures.compare_rows(self._kept_setups() or [("this set-up, not kept yet", found)])
             return rows, pictures.compare_spec(limit)
@@ -301,7 +301,12 @@ def _fitted(config, _written, command, log, gpu, version, quantization, typed) -
 
 @lru_cache(maxsize=32)
 def _chips(found: Fit) -> tuple:
-    return improvements(found)
+    return improvements(found, CHIPS)
+
+
+@lru_cache(maxsize=32)
+def _map(found: Fit) -> tuple:
+    return card_map(found)
 
 
 def _loaded(s):

@@ -18,8 +18,11 @@ def own_card(book, place):
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_runs_without_an_error(book):
+def test_runs_without_an_error_and_shows_its_panels(book, name):
     assert book.errors() == []
+    moved = book.page.evaluate("""() => [...document.querySelectorAll(".jp-Notebook .jp-Cell")].flatMap((cell, number) =>
+        cell.querySelector(".kv-card .kv-field") ? [number] : [])""")
+    assert moved == [place.cell for place in panels_of(name)], "a panel came onto the page that panels_of() does not find"
 
 
 @pytest.mark.parametrize("name, place", [(place.notebook, place) for place in PLACES], ids=map(str, PLACES))
@@ -60,4 +63,3 @@ def test_every_panel_stands_in_a_notebook():
         kinds |= {name for name, kind in vars(module).items()
                   if isinstance(kind, type) and issubclass(kind, Panel) and kind.__module__ == module.__name__}
     assert kinds == {place.kind for place in PLACES}
-    assert all(panels_of(name) for name in NOTEBOOKS)

@@ -65,7 +65,7 @@ PLACES = [place for notebook in NOTEBOOKS for place in panels_of(notebook)]
 def in_theme(page, theme):
     """Put Lab into "JupyterLab Dark" or "JupyterLab Light"; not awaited, since Lab's own promise may never come true."""
     page.evaluate("theme => { window.jupyterapp.commands.execute('apputils:change-theme', { theme }); }", theme)
-    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false" if "Dark" in theme else "true")
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false" if "Dark" in theme else "true", timeout=60_000)
 
 
 # ---- what is written, as a reader sees it --------------------------------------------------------------------------------
