@@ -101,7 +101,8 @@ def write_assets(folder: Path, pages: list[Page]) -> None:
     """Style and scripts; Vega and the card of the controls as plain scripts, since a folder's modules do not load."""
     assets = folder / "assets"
     assets.mkdir(exist_ok=True)
-    (assets / "site.css").write_text("".join((ASSETS / name).read_text("utf-8") for name in ("site.css", "check.css")) + web("card.css"), "utf-8")
+    style = "".join((ASSETS / name).read_text("utf-8") for name in ("site.css", "check.css"))
+    (assets / "site.css").write_text(style + web("card.css"), "utf-8")
     for name in ("site.js", "check.js"):
         shutil.copyfile(ASSETS / name, assets / name)
     (assets / "checks.js").write_text(checks.script(), "utf-8")
@@ -151,7 +152,8 @@ def build(folder: Path, only=(), twins: bool = True) -> list[Page]:
     lessons = lesson_pages(folder, only)
     others, first = note_pages(lessons), home(lessons)
     reference = Page(Entry("api.html", "What kvlib offers"), *api.body())
-    groups = [("", [first]), ("Lessons", lessons), ("The three notes", others), ("For a class", papers(folder, lessons)), ("Reference", [reference])]
+    groups = [("", [first]), ("Lessons", lessons), ("The three notes", others),
+              ("For a class", papers(folder, lessons)), ("Reference", [reference])]
     order = [page for _, pages in groups for page in pages]
     for page in order:
         write_frame(folder, page, groups, order)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nbconvert.filters.markdown_mistune import MarkdownWithMath
 
-from kvlib.website.lessons import NOTEBOOKS, PAPERS, Pictures, Words, relinked, words_of
+from kvlib.website.lessons import NOTEBOOKS, Pictures, Words, relinked, words_of
 
 FOLDER = NOTEBOOKS / "instructor"
 
