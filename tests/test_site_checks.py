@@ -51,7 +51,8 @@ def test_the_page_says_what_the_notebook_says(table):
 
 
 @pytest.mark.skipif(NODE is None, reason="Node is not installed")
-@pytest.mark.parametrize("typed, value", [("94 * 4 * 128 * 2 * 2", 192_512), ("94×4×128×2×2", 192_512), ("(94 + 2) * 2_000 + 512", 192_512),
+@pytest.mark.parametrize("typed, value", [("94 * 4 * 128 * 2 * 2", 192_512), ("94×4×128×2×2", 192_512),
+                                          ("(94 + 2) * 2_000 + 512", 192_512),
                                           ("2**16 * 3 - 4_096", 192_512), ("385025 // 2", 192_512), ("-(5 - 7) * 96,256", 192_512),
                                           ("94 * 4 * 64 * 2 * 2", 96_256)])
 def test_a_calculation_is_worked_out(table, typed, value):

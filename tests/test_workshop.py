@@ -21,7 +21,7 @@ BLOCK = 147_456 * 16   # bytes of a block of Qwen3-8B; 147,456 is in the GB10 no
 # number: ([right answers], [(a likely wrong one, what must be said of it)])
 ANSWERS = {
     "01.1": ([94 * 4 * 128 * 2 * 2, "192,512 bytes", "188 KiB", "192512"],
-             [(94 * 64 * 128 * 2 * 2, "64 query heads"), (94 * 4 * 64 * 2 * 2, "head_dim was divided"), (94 * 4 * 128, "key *and* value"),
+             [(94 * 64 * 128 * 2 * 2, "64 query heads"), (94 * 4 * 64 * 2 * 2, "head_dim was divided"), (94 * 4 * 128, "key and value"),
               (188, "would be right in KiB"), ("188 KB", "steps of 1,000")]),
     "01.2": (["head_dim", "`head_dim`", " Head_Dim "],
              [("num_key_value_heads", "that is right"), ("hidden_size", "one of the two it divided"), ("torch_dtype", "2 bytes a number")]),
@@ -82,7 +82,8 @@ ANSWERS = {
                  [("--kv-cache-dtype fp8", "nothing limits the longest request"), ("--max-model-len 16384", "would be turned away"),
                   ("--max-model-len 32768", "too close to call"), ("--max-model-len 32000 --gpu-memory-utilization 0.97", "of 20"),
                   ("--max-model-len 32768 -tp 2", "there is one card"),
-                  ("--max-model-len 32768 --quantization fp8", "stay in 16 bits tonight"), ("--max-model-len 131072 --kv-cache-dtype fp8", "refused"),
+                  ("--max-model-len 32768 --quantization fp8", "stay in 16 bits tonight"),
+                  ("--max-model-len 131072 --kv-cache-dtype fp8", "refused"),
                   ("--max-model-len 32768 --kv-cache-dtype fp8 --max-num-seqs 8", "lets fewer run"), ("fp8", "is not a flag"),
                   ("--max-model-len 32000 --num-gpu-blocks-override 99999", "no longer checked"), ("--max-model-len x", "max_model_len")]),
 }
@@ -274,3 +275,10 @@ def test_the_ninety_minutes_hold_the_six_and_no_others():
     clock = next(cell.source for cell in cells if cell.id == "clock")
     times = [int(h) * 60 + int(m) for h, m in re.findall(r"^\| (\d):(\d\d) ", clock, re.M)]
     assert times == sorted(times) and times[0] == 0 and times[-1] < 90
+
+
+def test_what_is_said_holds_no_markup():
+    """A check's sentence is shown as it stands, so a word set off by stars would show its stars."""
+    for number, exercise in register().items():
+        said = [*exercise.about.hints, exercise.because, *(why for _, why in exercise.wrong)]
+        assert not [text for text in said if re.search(r"(?<!\*)\*\w+\*(?!\*)|`|\*\*\w", text)], number

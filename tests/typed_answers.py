@@ -9,9 +9,10 @@ from kvlib.typed import BYTES
 from kvlib.website import checks
 from kvlib.workshop import register
 
-WORDS = ("bytes", "KiB", "kib", "KB", "kB", "mb", "MiB", "GiB", "gb", "GB", "tokens", "token", "blocks", "requests", "x", "%", "percent", "parsecs")
-NOISE = ["1.2.3", "1,2,3", "12 34", "0x10", "1e3", "1e400", "-5", "+7", "−3", "≈ 12", "~3.", "= 4", ".5", "5.", "1,70", "1.234.567", "it's 5", 'say "5"',
-         "back\\slash", "a" * 60, "5 " + "b" * 60, "None", "ü", "1_000", "1'000", "nan", "inf", "0", "00012", "1/0"]
+WORDS = ("bytes", "KiB", "kib", "KB", "kB", "mb", "MiB", "GiB", "gb", "GB", "tokens", "token", "blocks",
+         "requests", "x", "%", "percent", "parsecs")
+NOISE = ["1.2.3", "1,2,3", "12 34", "0x10", "1e3", "1e400", "-5", "+7", "−3", "≈ 12", "~3.", "= 4", ".5", "5.", "1,70", "1.234.567",
+         "it's 5", 'say "5"', "back\\slash", "a" * 60, "5 " + "b" * 60, "None", "ü", "1_000", "1'000", "nan", "inf", "0", "00012", "1/0"]
 
 
 def texts(number: str) -> list[str]:
@@ -24,11 +25,11 @@ def texts(number: str) -> list[str]:
         return found + flags()
     if isinstance(exercise.right, str):
         return found + [text for slip, _ in exercise.wrong for text in (slip, slip.upper(), f'"{slip}"', slip.replace("_", "-"))]
+    found += [f"{value!r} {word}" for value in (exercise.right, exercise.wrong[0][0]) for word in WORDS]
     for value in [exercise.right, *(slip for slip, _ in exercise.wrong)]:
         found += figures(value)
         if exercise.unit in BYTES:
             found += [f"{value * BYTES[exercise.unit] / BYTES[unit]!r} {unit}" for unit in BYTES]
-        found += [f"{value!r} {word}" for word in WORDS]
     return found
 
 
@@ -52,4 +53,5 @@ def flags(count: int = 150) -> list[str]:
         chance.shuffle(words)
         found.append(chance.choice(["", "vllm serve m "]) + " ".join(words))
     alone = [f"--max-model-len 32000 {checks.flag(name)} {value}" for name, value in checks.REFUSED.items()]
-    return [each for each in found if each] + alone + ["-tp 1 --max-model-len 32000 --kv-cache-dtype fp8", "--max_model_len 32K --gpu-memory-utilization 0.90"]
+    others = ["-tp 1 --max-model-len 32000 --kv-cache-dtype fp8", "--max_model_len 32K --gpu-memory-utilization 0.90"]
+    return [each for each in found if each] + alone + others

@@ -114,7 +114,8 @@ def write_assets(folder: Path, pages: list[Page]) -> None:
     """Style and scripts; Vega and the card of the controls as plain scripts, since a folder's modules do not load."""
     assets = folder / "assets"
     assets.mkdir(exist_ok=True)
-    (assets / "site.css").write_text("".join((ASSETS / name).read_text("utf-8") for name in ("site.css", "check.css")) + web("card.css"), "utf-8")
+    style = "".join((ASSETS / name).read_text("utf-8") for name in ("site.css", "check.css"))
+    (assets / "site.css").write_text(style + web("card.css"), "utf-8")
     for name in ("site.js", "check.js"):
         shutil.copyfile(ASSETS / name, assets / name)
     (assets / "checks.js").write_text(checks.script(), "utf-8")

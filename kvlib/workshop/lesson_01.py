@@ -13,7 +13,7 @@ def _four_numbers():
     share = large["query_heads"] // large["kv_heads"]
     return [(right * share, f"the {large['query_heads']} query heads are counted; only the {large['kv_heads']} KV heads are kept"),
             (right // 2, "half of it: either the value beside each key is missing, or head_dim was divided and not read"),
-            (right // 4, "a quarter of it: key *and* value, and 2 bytes for each number"),
+            (right // 4, "a quarter of it: key and value, and 2 bytes for each number"),
             (right * share // 2, "query heads are counted, and the width was divided and not read"),
             (right // large["layers"], "that is one layer of them")]
 
@@ -28,7 +28,7 @@ def _small_model():
 EXERCISES = (
     entry("01.1", "Four numbers in a config", "fill the cell", "easy", 3,
           "attention heads are counted for KV heads; a value beside each key is forgotten; head_dim is divided",
-          ("Four of the entries matter: layers, the heads that are *kept*, the width of one head, and the bytes of a number.",
+          ("Four of the entries matter: layers, the heads that are kept, the width of one head, and the bytes of a number.",
            "layers × KV heads × head_dim × 2 × bytes. The factor 2 is key and value; bfloat16 has 2 bytes."),
           ninety=True, expected=lambda: price(LARGE), unit="B", because="That is 188 KiB.", slips=_four_numbers),
     entry("01.2", "Find the mistake: half a cache", "find the mistake", "easy", 2,

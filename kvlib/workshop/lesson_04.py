@@ -49,7 +49,7 @@ EXERCISES = (
     entry("04.3", "Find the mistake: two million tokens", "find the mistake", "medium", 3,
           "the memory of all GPUs is divided by the token of one, so that TP counts twice",
           ("Weigh the tool's answer: 125,018 blocks of 16 tokens at 320 KiB a token. Is there so much memory?",
-           "It added up the memory of all four GPUs, and divided it by what *one* of them keeps of a token. Which of the two must change?"),
+           "It added up the memory of all four GPUs, and divided by what one of them alone keeps of a token. Which of the two must change?"),
           expected=TOOL_BLOCKS // TP, unit="blocks", within=0.01,
           because="Its own inputs give a quarter: 610 GiB of cache cannot stand on 320 GiB of GPUs.",
           slips=[(TOOL_BLOCKS, "that is the tool's own answer; weigh it"),

@@ -201,7 +201,7 @@ def test_the_three_suggestions_of_the_calculator(visit):
     expect(card.get_by_label("my own")).to_be_checked()
 
 
-@pytest.mark.parametrize("name", [*names(), "index", "note-gb10", "note-hybrid", "note-sweep", "api"])
+@pytest.mark.parametrize("name", [*names(), "index", "note-gb10", "note-hybrid", "note-sweep", *teaching.papers(), *teaching.solutions(), "api"])
 def test_each_page_is_in_order(visit, name):
     """Offline, no script fails, every control has a name, no heading level is skipped, words can be read in both themes,
     and on a telephone nothing but tables scrolls sideways."""

@@ -22,12 +22,14 @@ globalThis.kvlibChecks = (() => {
     if (Number.isInteger(value) || Math.abs(value) >= 1e4) return grouped(whole(value));
     const [mantissa, power] = value.toExponential(3).split("e"), exponent = Number(power);
     const bare = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
-    if (exponent < -4 || exponent >= 4) return `${bare(mantissa)}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
+    const sign = exponent < 0 ? "-" : "+";
+    if (exponent < -4 || exponent >= 4) return `${bare(mantissa)}e${sign}${String(Math.abs(exponent)).padStart(2, "0")}`;
     return grouped(bare(fixed(value, 3 - exponent)));
   };
   const quoted = (text) => {
     const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-    const safe = text.replace(/[\\]/g, "\\\\").replace(/[\u0000-\u001f\u007f-\u009f]/g, (c) => `\\x${c.charCodeAt(0).toString(16).padStart(2, "0")}`);
+    const hex = (c) => `\\x${c.charCodeAt(0).toString(16).padStart(2, "0")}`;
+    const safe = text.replace(/[\\]/g, "\\\\").replace(/[\u0000-\u001f\u007f-\u009f]/g, hex);
     return quote + (quote === "'" ? safe.replace(/'/g, "\\'") : safe) + quote;
   };
   const joined = (text) => text.split(/\s+/).filter(Boolean).join(" ");
@@ -43,8 +45,8 @@ globalThis.kvlibChecks = (() => {
   function read(answer, words) {
     const found = SHAPE.exec(answer.trim().replace(/^[≈~= ]+/, ""));
     if (!found) throw `There is no number in ${short(answer)}; one is expected, such as 12 or "4.5 GiB".`;
-    const word = found[2].trim().replace(/\.+$/, "");
-    const unit = has(words.bytes, word) ? word : has(words.spoken, word.toLowerCase()) ? words.spoken[word.toLowerCase()] : word ? null : "";
+    const word = found[2].trim().replace(/\.+$/, ""), low = word.toLowerCase();
+    const unit = has(words.bytes, word) ? word : has(words.spoken, low) ? words.spoken[low] : word ? null : "";
     if (unit === null) throw `${short(word)} is not a unit that is known here; write a number such as 12, or "4.5 GiB".`;
     return [figure(found[1], answer), unit];
   }
@@ -54,7 +56,9 @@ globalThis.kvlibChecks = (() => {
     if (/^[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$/.test(text)) text = text.replaceAll(",", "");
     else if (/^[-+]?[1-9]\d{0,2}(\.\d{3}){2,}$/.test(text)) text = text.replaceAll(".", "");
     else if (text.split(",").length === 2 && !text.includes(".")) text = text.replace(",", ".");
-    if (!/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text)) throw `${short(answer)} cannot be read as one number; write it as 681600, 681,600 or 4.5.`;
+    if (!/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text)) {
+      throw `${short(answer)} cannot be read as one number; write it as 681600, 681,600 or 4.5.`;
+    }
     const value = Number(text);
     if (!Number.isFinite(value)) throw `Found ${short(answer)}; a number is expected, such as 12 or 4.5.`;
     return value;
@@ -78,7 +82,8 @@ globalThis.kvlibChecks = (() => {
       let left = signed();
       while (["*", "/", "//", "%"].includes(tokens[at])) {
         const what = tokens[at++], right = signed();
-        left = what === "*" ? left * right : what === "/" ? left / right : what === "//" ? Math.floor(left / right) : left - right * Math.floor(left / right);
+        const floor = Math.floor(left / right);
+        left = { "*": left * right, "/": left / right, "//": floor, "%": left - right * floor }[what];
       }
       return left;
     };
@@ -103,7 +108,7 @@ globalThis.kvlibChecks = (() => {
     const said = joined(answer);
     if (bareWord(said) === bareWord(row.right)) return right(row, said);
     const slip = row.slips.find(([each]) => bareWord(said) === bareWord(each));
-    return slip ? no(`Not yet: ${said} – ${ended(slip[1])}`) : no(`Not yet: ${short(said)}. Read the question once more, or ask for a hint.`);
+    return no(slip ? `Not yet: ${said} – ${ended(slip[1])}` : `Not yet: ${short(said)}. Read the question once more, or ask for a hint.`);
   }
 
   const right = (row, said) => yes(`Right: ${said}.` + (row.because ? ` ${row.because}` : ""));
@@ -138,7 +143,9 @@ globalThis.kvlibChecks = (() => {
         return wrong(there, unit);
       }
       if (unit === "%" && row.unit === "") value /= 100;
-      else if (!(unit === "x" && ["", "requests", "sequences"].includes(row.unit))) return no(`Not yet: that is a figure in ${unit}; ${asked}.`);
+      else if (unit !== "x" || !["", "requests", "sequences"].includes(row.unit)) {
+        return no(`Not yet: that is a figure in ${unit}; ${asked}.`);
+      }
     }
     return near(value, row.right) ? right(row, said(value)) : wrong(value, unit);
   }
@@ -213,12 +220,15 @@ globalThis.kvlibChecks = (() => {
       if (state === "right") form.dataset.right = "";
       count();
     };
-    const ask = (go) => load().then((found) => show(go(found)), (problem) => show(open(`This cannot be checked here (${problem.message}); the notebook can.`)));
+    const fail = (problem) => show(open(`This cannot be checked here (${problem.message}); the notebook can.`));
+    const ask = (go) => load().then((found) => show(go(found)), fail);
     form.hidden = false;
     form.nextElementSibling.remove();      // the words for a page without scripts
     form.addEventListener("submit", (event) => { event.preventDefault(); ask((found) => check(found, key, box.value)); });
     for (const button of form.querySelectorAll("button[value]")) {
-      button.addEventListener("click", () => ask((found) => ({ state: "hint", text: `Hint ${button.value} of 2: ${found.exercises[key].hints[button.value - 1]}` })));
+      const step = Number(button.value);
+      const hint = (found) => ({ state: "hint", text: `Hint ${step} of 2: ${found.exercises[key].hints[step - 1]}` });
+      button.addEventListener("click", () => ask(hint));
     }
   }
 
