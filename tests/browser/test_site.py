@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,18 @@ from playwright.sync_api import expect
 import run
 from kvlib.controls import forget
 from kvlib.live import clean_rows, packed
-from tests.test_site import BY_NAME, shown_by_the_panel
+from kvlib.website import teaching
 from kvlib.website.lessons import names
 from kvlib.website.offered import TWINS
+from tests.test_site import BY_NAME, shown_by_the_panel
 
 pytestmark = pytest.mark.browser
 SETTINGS = 200
+PAGES = [*names(), *teaching.papers(), *teaching.solutions(), "index", "note-gb10", "note-hybrid", "note-sweep", "api"]
+AXE = str(files("axe_playwright_python") / "axe.min.js")
+VIOLATIONS = """async () => (await axe.run({ preload: false })).violations
+  .filter(({ impact }) => ["serious", "critical"].includes(impact))
+  .map(({ id, nodes }) => [id, nodes.slice(0, 3).map((node) => node.target.join(" ") + ": " + node.failureSummary)])"""
 
 # Sets the inputs of a card as a reader would, by their own elements, and says what it then shows.
 DRIVE = """async ({ name, settings }) => {
@@ -182,6 +189,7 @@ def test_a_reader_with_a_keyboard(visit):
     card.get_by_label("My guess").fill("20")
     card.get_by_role("button", name="Record my guess").click()
     expect(card.locator(".kv-verdict")).to_contain_text("You said 20 requests. It is 83.2 requests.")
+    expect(card.locator(".kv-verdict")).to_contain_text("Only the notebook draws your guess")
     card.get_by_role("button", name="Reset").click()
     expect(length).to_have_value("40,960")
     expect(card.locator(".kv-verdict")).to_be_empty()
@@ -201,10 +209,10 @@ def test_the_three_suggestions_of_the_calculator(visit):
     expect(card.get_by_label("my own")).to_be_checked()
 
 
-@pytest.mark.parametrize("name", [*names(), "index", "note-gb10", "note-hybrid", "note-sweep", *teaching.papers(), *teaching.solutions(), "api"])
+@pytest.mark.parametrize("name", PAGES)
 def test_each_page_is_in_order(visit, name):
     """Offline, no script fails, every control has a name, no heading level is skipped, words can be read in both themes,
-    and on a telephone nothing but tables scrolls sideways."""
+    axe finds nothing serious, and on a telephone nothing but tables scrolls sideways."""
     page = visit(f"{name}.html", viewport={"width": 390, "height": 844})
     for box in page.locator("[data-twin]").all():
         box.scroll_into_view_if_needed()
@@ -212,10 +220,47 @@ def test_each_page_is_in_order(visit, name):
     assert page.evaluate(UNNAMED) == []
     assert page.evaluate(SKIPPED) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.evaluate("document.querySelectorAll('main details').forEach((node) => { node.open = true; })")
+    page.add_script_tag(path=AXE)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_timeout(300)     # colours fade
         assert page.evaluate(CONTRAST) == {}, scheme
+        assert page.evaluate(VIOLATIONS) == [], scheme
+
+
+def test_paper_is_white_from_a_dark_screen(visit):
+    page = visit("00_start_here.html", color_scheme="dark", viewport={"width": 720, "height": 1000})
+    card = ready(page, BY_NAME["FirstLine"]).locator(".kv-card")
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_timeout(300)
+    assert page.evaluate(CONTRAST) == {}
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert card.evaluate("node => getComputedStyle(node).backgroundColor") in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 720
+    for gone in (".bar", ".side", ".code", ".steps"):
+        expect(page.locator(gone).first).to_be_hidden()
+
+
+@pytest.mark.parametrize("name", ["index", "00_start_here"])
+def test_a_slow_processor_has_it_ready_within_a_second(browser, site, name):
+    """The page's own thread may work a quarter of a second until a click is answered, which is a second on a processor
+    four times slower; counted as processor time, so that other programs do not matter."""
+    spent = []
+    for _ in range(3):
+        with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+            page = context.new_page()
+            counter = context.new_cdp_session(page)
+            counter.send("Performance.enable", {"timeDomain": "threadTicks"})
+            page.add_init_script("""(() => { const look = () => {
+                const button = document.getElementById("theme"), said = button?.textContent;
+                if (button && !button.hidden) { button.click(); if (button.textContent !== said) { globalThis.answered = true; return; } }
+                setTimeout(look, 5); }; look(); })()""")
+            page.goto((site / f"{name}.html").as_uri(), wait_until="commit")
+            page.wait_for_function("globalThis.answered")
+            spent.append(next(each["value"] for each in counter.send("Performance.getMetrics")["metrics"] if each["name"] == "TaskDuration"))
+    print(name, [round(1000 * each) for each in spent], "ms")
+    assert min(spent) < 0.25
 
 
 def test_search_leads_to_the_place(visit):
