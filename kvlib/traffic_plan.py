@@ -144,11 +144,12 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
 def _quotients(settings, needed: int, ends, tokens_mean: float, over_life: float, steps_mean: float) -> dict:
     """What the requests come to in one pool: how many at once, and the rates at which a limit is reached."""
     usable, budget = settings.usable_blocks, tokens_mean - 1  # the last token is never computed
-    return dict(
-        usable_blocks=usable, max_num_seqs=settings.max_num_seqs, concurrency_worst=(usable + 1) / needed,
-        concurrency_p95=usable / percentile(ends, 0.95), concurrency_expected=usable / over_life,
-        rate_pool=usable / over_life / steps_mean, rate_tokens=settings.max_num_batched_tokens / budget if budget else float("inf"),
-        rate_seqs=settings.max_num_seqs / steps_mean, never_fit=sum(end > usable for end in ends))
+    return {
+        "usable_blocks": usable, "max_num_seqs": settings.max_num_seqs, "concurrency_worst": (usable + 1) / needed,
+        "concurrency_p95": usable / percentile(ends, 0.95), "concurrency_expected": usable / over_life,
+        "rate_pool": usable / over_life / steps_mean,
+        "rate_tokens": settings.max_num_batched_tokens / budget if budget else float("inf"),
+        "rate_seqs": settings.max_num_seqs / steps_mean, "never_fit": sum(end > usable for end in ends)}
 
 
 def percentile(values: list[int], share: float) -> int:

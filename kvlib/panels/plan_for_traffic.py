@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from kvlib.controls import Action, Choice, Col, Fraction, Number, Panel, PowerOfTwo, Predict, TextBox, View, html, mark, strong, table
+from kvlib.controls import (
+    Action,
+    Choice,
+    Col,
+    Fraction,
+    Number,
+    Panel,
+    PowerOfTwo,
+    Predict,
+    TextBox,
+    View,
+    html,
+    mark,
+    strong,
+    table,
+)
 from kvlib.panels import traffic_facts as facts
 from kvlib.panels import traffic_pictures as pictures
 from kvlib.panels.budget_pictures import tier
 from kvlib.panels.parallel_pictures import spans_rows, spans_spec
 from kvlib.panels.traffic_facts import (
-    DOCUMENTS, LENGTH, LETTERS, MODEL, OPENING, QUARTER, SHAPES, WHOLE, WINDOW, Asked, expected, moments, own_rows, run_of,
+    DOCUMENTS,
+    LENGTH,
+    LETTERS,
+    MODEL,
+    OPENING,
+    QUARTER,
+    SHAPES,
+    WHOLE,
+    WINDOW,
+    Asked,
+    expected,
+    moments,
+    own_rows,
+    run_of,
 )
 from kvlib.panels.traffic_words import headline, held_back, per_minute, times
 from kvlib.traffic import StepTime
@@ -105,7 +133,8 @@ def _lengths(**more) -> list:
 
 
 def _own_box() -> TextBox:
-    return TextBox("rows", "", lines=3, wide=True, read=own_rows, label="Or your own requests (CSV or JSON lines; a path, or drop the file)",
+    return TextBox("rows", "", lines=3, wide=True, read=own_rows,
+                   label="Or your own requests (CSV or JSON lines; a path, or drop the file)",
                    placeholder="prompt_tokens,output_tokens", help="A line each. They take the place of the lengths above; "
                    "a line that is wrong is named, none is dropped.")
 
@@ -139,7 +168,7 @@ class BlocksOfAMix(Panel):
         "On the whole GB10, 42,600 blocks, vLLM prints a maximum concurrency of 16.64x. How many requests that are as long as the 95th of "
         "a hundred of this mix fit at once?", answer=lambda: expected(DOCUMENTS, WHOLE).concurrency_p95, unit="requests", within=15,
         shown=lambda value: f"{value:,.0f} requests",
-        because=f"Even the long ones take some 420 blocks, and the printed figure charges each request with {LENGTH:,} tokens: 2,560 blocks.")
+        because=f"Even the long ones take some 420 blocks, and the printed figure charges each with {LENGTH:,} tokens: 2,560 blocks.")
 
     def chart(self):
         return [pictures.lengths_spec(1_024, 25), spans_spec(_WAYS, 100, "requests at once")]
@@ -245,7 +274,8 @@ class WillItPreempt(Panel):
             chart=[pictures.occupancy_spec(), pictures.requests_spec(top), pictures.knee_spec(knee_top)],
             table=[_ways_table(found, run, little, running, s), _outcome_table(run, time, waiting)],
             note=html("{} steps from an empty pool: {} minutes at {} a step. Little's law does not know of prefixes, queues and "
-                      "throw-outs. {}", f"{WINDOW:,}", mark(f"{WINDOW * s.seconds / 60:.1f}", "assumed"), mark(f"{s.seconds:g} s", "assumed"),
+                      "throw-outs. {}", f"{WINDOW:,}", mark(f"{WINDOW * s.seconds / 60:.1f}", "assumed"),
+                      mark(f"{s.seconds:g} s", "assumed"),
                       _cut_prompts(asked, rate, s.seed, run)),
             actions=_actions(found, s),
             description=[f"Blocks in use: at most {run.peak_used / run.usable_blocks:.0%} of the pool; {run.preemptions} preemptions.",
@@ -270,8 +300,10 @@ def _thumb(found) -> int:
 def _actions(found, s) -> tuple:
     offered = []
     if _thumb(found) < s.max_num_seqs:
-        offered.append(Action("thumb", f"max_num_seqs {_thumb(found)}", "the rule of thumb: pool ÷ p95; gives up requests that would have fitted"))
-    offered.append(Action("search", "Find max_num_seqs", "the largest found without a preemption: runs this load some ten times, about a second"))
+        offered.append(Action("thumb", f"max_num_seqs {_thumb(found)}",
+                              "the rule of thumb: pool ÷ p95; gives up requests that would have fitted"))
+    offered.append(Action("search", "Find max_num_seqs",
+                          "the largest found without a preemption: runs this load some ten times, about a second"))
     if s.num_gpu_blocks != WHOLE:
         offered.append(Action("whole", f"Pool of {WHOLE:,}", "the GB10 for this server alone"))
     return tuple(offered)
@@ -280,13 +312,15 @@ def _actions(found, s) -> tuple:
 def _ways_table(found, run, little: float, running: float, s):
     rows = [
         {"way": "printed maximum concurrency", "count": found.concurrency_worst, "takes": f"each request is {LENGTH:,} tokens long"},
-        {"way": "rule of thumb, pool ÷ p95", "count": found.concurrency_p95, "takes": "each is as long as the 95th of a hundred, at its end"},
+        {"way": "rule of thumb, pool ÷ p95", "count": found.concurrency_p95,
+         "takes": "each is as long as the 95th of a hundred, at its end"},
         {"way": "pool ÷ average", "count": found.concurrency_expected, "takes": "the pool can be filled to the last block"},
         {"way": "Little's law, rate × steps", "count": little, "takes": "nobody waits, every prompt takes one step"},
         {"way": "simulated, second half", "count": running, "takes": "nothing: this load, step by step"},
         {"way": "simulated, most at once", "count": run.peak_running, "takes": ""},
         {"way": "max_num_seqs", "count": s.max_num_seqs, "takes": "the flag"}]
-    return table(rows, [Col("way", "requests at once", "text"), Col("count", "how many", lambda value: f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"),
+    return table(rows, [Col("way", "requests at once", "text"),
+                        Col("count", "how many", lambda value: f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"),
                         Col("takes", "what it takes for granted", "text")], highlight=4)
 
 
@@ -295,7 +329,8 @@ def _outcome_table(run, time: StepTime, waiting: float):
     rows = [
         {"what": "preemptions", "value": run.preemptions, "minute": mark(per, "assumed")},
         {"what": "requests thrown out at least once", "value": len({row for _, row in run.preemption_events}), "minute": ""},
-        {"what": "in the queue, second half", "value": round(waiting, 1), "minute": mark(f"those served waited {run.mean_steps_waiting * time.seconds:,.1f} s", "assumed")},
+        {"what": "in the queue, second half", "value": round(waiting, 1),
+         "minute": mark(f"those served waited {run.mean_steps_waiting * time.seconds:,.1f} s", "assumed")},
         {"what": "prompt tokens found in the prefix cache", "value": run.hit_tokens, "minute": ""},
         {"what": "answers finished", "value": run.finished,
          "minute": mark(f"{60 * run.finished / time.run_seconds(run):,.1f} a minute" if run.busy_steps else "", "assumed")}]

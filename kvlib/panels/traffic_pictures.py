@@ -242,7 +242,8 @@ def knee_picture(found, step, rates, running, preemptions) -> charts.Static:
         alt.Chart(alt.Data(values=worst)).mark_rule(strokeDash=[6, 4], color=charts.COLOURS["refused"]).encode(y=alt.Y("count:Q")),
         alt.Chart(alt.Data(values=worst)).mark_text(align="right", dx=-4, dy=-8, fontWeight="bold").encode(
             x=alt.X("rate:Q"), y=alt.Y("count:Q"), text="label:N"),
-        alt.Chart(alt.Data(values=dots)).mark_point(filled=True, size=90, color=charts.COLOURS["kv"], opacity=1, stroke=INK).encode(x=x, y=y),
+        alt.Chart(alt.Data(values=dots)).mark_point(
+            filled=True, size=90, color=charts.COLOURS["kv"], opacity=1, stroke=INK).encode(x=x, y=y),
         alt.Chart(alt.Data(values=dots)).mark_text(dy=15, fontSize=11).encode(x=x, y=y, text="out:N")).properties(width=W, height=260)
     said = ", ".join(f"{count:.0f} at {rate:g}" for rate, count in zip(rates, running, strict=True))
     return charts.static(drawn, alt=f"By arithmetic {flat:.0f} run from {knee:.0f} requests a minute on. Simulated, running: {said}. "

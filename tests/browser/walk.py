@@ -358,6 +358,8 @@ TEXTS = {
     ("05-read-log", "launch"): ("1", "last"),
     ("05-read-log", "path"): (str(run.ROOT / "data/logs/qwen3-8b-gb10.log"), "/nowhere.log"),
     ("05-read-log", "text"): (log_text("qwen3-8b-gb10"), "nothing of vLLM"),
+    ("09-mix", "rows"): ("prompt_tokens,output_tokens\n500,100\n900,200\n", "prompt_tokens,output_tokens\n500,ten\n"),
+    ("09-traffic", "rows"): ("prompt_tokens,output_tokens\n500,100\n900,200\n", "prompt_tokens,output_tokens\n500,ten\n"),
     ("05-read-log", "config"): (model_file("Qwen3-8B"), "{"),
     ("06-size-your-own", "config"): ("Qwen3-8B", "no such model"),
     ("06-size-your-own", "command"): ("vllm serve Qwen/Qwen3-8B --max-model-len 8192 --kv-cache-dtype fp8", "vllm serve Qwen/Qwen3-8B --max-num-seqs 64"),
