@@ -191,9 +191,21 @@ def test_15_a_planners_launch_and_one_not_made():
     assert set(column(found, "weights (GiB)")) == {f"{30.532e9 * 2 / 2**30:.1f}"}
 
 
+def test_16_what_stops_preemption():
+    found = q.preempting()
+    fit = 42_599 // -(-4_000 // 16)                       # usable blocks ÷ 250 of a request
+    assert fit == 170 and column(found, "launch")[1] == f"--max-num-seqs {fit}"
+    assert column(found, "most at once")[1] == "170" and column(found, "preemptions")[1] == column(found, "tokens computed again")[1] == "0"
+    assert int(column(found, "preemptions")[0]) > 50 and int(column(found, "tokens computed again")[0].replace(",", "")) > 0
+    hybrid = q.hybrid_requests()
+    assert column(hybrid, "blocks a request") == [str(-(-10_000 // 1_568) + 6), str(-(-10_000 // 1_568) + 3)]
+    assert column(hybrid, "fit at once") == [str(2_209 // 13), str(2_209 // 10)] == ["169", "220"]
+    assert column(hybrid, "printed tokens ÷ 10,000")[0] == str(3_208_045 // 10_000)
+
+
 # The page
 
-QUESTIONS = range(1, 16)
+QUESTIONS = range(1, 17)
 
 
 @pytest.mark.parametrize("number", QUESTIONS)

@@ -49,6 +49,7 @@ HEADINGS = {  # the section's heading in notebook 11, and the lesson behind it
     13: ("Q13. FP8 gives less than twice", "07_beyond_full_attention.ipynb#5-·-Fewer-bits"),
     14: ("Q14. Does tensor parallelism split the cache", "04_tensor_parallelism.ipynb#2-·-Heads-are-dealt,-not-sliced"),
     15: ("Q15. Will it fit before I download it", "06_size_your_own.ipynb#Three-boxes,-one-answer"),
+    16: ("Q16. It preempts", "09_plan_for_traffic.ipynb#Your-traffic"),
 }
 COLOURS = {"It refuses to start": "refused", "Too few requests": "kv", "It preempts": "reserve", "A number moved": "weights"}
 
@@ -148,13 +149,13 @@ def leaves() -> dict[str, tuple[Leaf, ...]]:
             Leaf(
                 "preemptions are counted: running requests grew",
                 "--max-num-seqs to what fits at your length",
-                1,
+                16,
                 f"Qwen3-8B, 4,000 tokens each: {many} fit where 256 may run",
             ),
             Leaf(
                 "a hybrid: states take blocks from the first token",
-                "count blocks; caching off halves the states",
-                11,
+                "count blocks, states too; --max-num-seqs",
+                16,
                 f"Qwen3.8-27B, 10,000 tokens each: {hybrid} fit; the printed size suggests {middle.kv_cache_tokens // 10_000}",
             ),
         ),
