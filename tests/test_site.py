@@ -1,6 +1,5 @@
 """The static site, without a browser: its links, its words, and a twin's table held against the panel itself."""
 import base64
-import doctest
 import gzip
 import html
 import inspect
@@ -9,6 +8,7 @@ import random
 import re
 
 import pytest
+import test_doctests
 
 import kvlib
 from kvlib import catalog, controls
@@ -252,8 +252,5 @@ def modules_of_the_page():
     return sorted(found | {module.__name__ for module in api.planning_modules()})
 
 
-@pytest.mark.parametrize("name", modules_of_the_page())
-def test_its_examples_are_true(name):
-    module = __import__(name, fromlist=["_"])
-    failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
-    assert failed == 0
+def test_its_examples_are_among_those_that_run():
+    assert set(modules_of_the_page()) <= {"kvlib", *test_doctests.MODULES}

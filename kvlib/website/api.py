@@ -79,7 +79,7 @@ def body() -> tuple[str, list, list]:
     for heading, words, items in groups():
         place = heading.replace(" ", "-")
         headings.append((2, place, heading))
-        parts.append(f'<h2 id="{place}">{html.escape(heading)}</h2>\n{rendered(words)}')
+        parts.append(f'<h2 id="{place}">{html.escape(heading)}{link_to(place)}</h2>\n{rendered(words)}')
         for item in items:
             headings.append((3, item.name, item.name))
             parts.append(entry(item))
@@ -87,9 +87,14 @@ def body() -> tuple[str, list, list]:
     return "\n".join(parts) + "\n</div>", headings, found
 
 
+def link_to(place: str) -> str:
+    """What a heading shows under the pointer, to copy its address."""
+    return f'<a class="anchor" href="#{place}" aria-hidden="true" tabindex="-1">#</a>'
+
+
 def entry(item: Item) -> str:
     """One name with its signature, words, formulas and, for a class, what can be read off it."""
-    said = f'<h3 id="{item.name}"><code>{html.escape(item.name)}</code></h3>\n'
+    said = f'<h3 id="{item.name}"><code>{html.escape(item.name)}</code>{link_to(item.name)}</h3>\n'
     if signature := signature_of(item.what):
         said += f'<pre class="signature"><code>{html.escape(item.name + signature)}</code></pre>\n'
     said += rendered(own_words(item.what))

@@ -78,6 +78,7 @@ class Words(IPythonRenderer):
         self.pictures, self.taken, self.headings, self.anchor = pictures, set(cells), [], anchor
 
     def heading(self, text, level, **attrs):
+        level = min(level, self.headings[-1][0] + 1 if self.headings else 1)     # none is skipped
         place = self.anchor(text)
         number = 1
         while place in self.taken:

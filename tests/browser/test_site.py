@@ -221,6 +221,7 @@ def test_each_page_is_in_order(visit, name):
     assert page.evaluate(SKIPPED) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.evaluate("document.querySelectorAll('main details').forEach((node) => { node.open = true; })")
+    page.wait_for_timeout(400)     # what opened is measured
     page.add_script_tag(path=AXE)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)

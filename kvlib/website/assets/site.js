@@ -14,21 +14,17 @@
   wide.addEventListener("change", fold);
   contents.querySelector("[aria-current]")?.scrollIntoView?.({ block: "nearest" });
 
-  // What scrolls sideways can be reached by the keyboard, and only then. Asked of what is near the screen: the rest is not laid out yet.
-  const reach = (box) => {
-    if (box.scrollWidth > box.clientWidth + 1) {
-      box.tabIndex = 0;
-      if (!box.matches("pre, details")) { box.setAttribute("role", "group"); box.setAttribute("aria-label", "Scrolls sideways"); }
-    } else box.removeAttribute("tabindex");
-  };
-  const near = new IntersectionObserver((seen) => { for (const { isIntersecting, target } of seen) if (isIntersecting) reach(target); },
-    { rootMargin: "400px" });
-  const watch = () => {
-    near.disconnect();
-    for (const box of document.querySelectorAll(".scroll, pre, .formula, .kv-below, .kv-foot details")) near.observe(box);
+  // What scrolls sideways can be reached by the keyboard, and only then.
+  const reach = () => {
+    for (const box of document.querySelectorAll(".scroll, pre, .formula, .kv-below, .kv-foot details")) {
+      if (box.scrollWidth > box.clientWidth + 1) {
+        box.tabIndex = 0;
+        if (!box.matches("pre, details")) { box.setAttribute("role", "group"); box.setAttribute("aria-label", "Scrolls sideways"); }
+      } else box.removeAttribute("tabindex");
+    }
   };
   let soon = 0;
-  const later = () => { clearTimeout(soon); soon = setTimeout(watch, 150); };
+  const later = () => { clearTimeout(soon); soon = setTimeout(reach, 150); };
   addEventListener("resize", later);
   addEventListener("toggle", later, true);
   addEventListener("kvlib-drawn", later);
