@@ -284,8 +284,12 @@ def set_up(extra=""):
 
 # --- JupyterLab ------------------------------------------------------------------------------
 
-# Shown to every reader unless they change it: no news pop-up, no question about updates.
-LAB_SETTINGS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+# Shown to every reader unless they change it: no news pop-up, no question about updates, and whole pages, so that a link
+# into a notebook lands where it points and a search finds all.
+LAB_SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+}
 
 
 def write_json(path, content):

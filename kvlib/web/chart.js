@@ -33,19 +33,21 @@ function picture(host, model) {
   note.className = "kv-drawing-problem";
 
   // A picture whose spec says "fluid" takes the width there is, within bounds; on a narrower page it is scaled.
-  // Where its words do not fit into a narrow one it is drawn in full, and scaled.
+  // Where its words do not fit into a narrow one, or meet there, it is drawn in full, and scaled.
   const least = () => spec.width * (tight ? 1 : 0.65);
   const width = () => (room > 80 ? Math.round(Math.max(least(), Math.min(spec.width * 1.2, room - 0.5))) : spec.width);
   const fit = (view) => { if (spec.usermeta?.fluid && view.width() !== width()) view.width(width()); };
-  const cut = () => {
+  const crowded = () => {
     const svg = box.querySelector("svg"), frame = svg.getBoundingClientRect();
-    return frame.width > 0 && [...svg.querySelectorAll("text")].some((text) => {
-      const { left, right } = text.getBoundingClientRect();
-      return right > left && (right > frame.right + 1 || left < frame.left - 1);
-    });
+    const seen = [...svg.querySelectorAll("text")].filter((text) => text.getAttribute("opacity") !== "0");
+    const words = seen.map((text) => text.getBoundingClientRect()).filter((word) => word.width > 0);
+    const cut = ({ left, right }) => right > frame.right + 1 || left < frame.left - 1;
+    const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4;
+    return frame.width > 0 && words.some((word, i) => cut(word) || words.slice(i + 1).some((other) => meet(word, other)));
   };
   async function widen() {
-    if (tight || !spec.usermeta?.fluid || drawn.view.width() >= spec.width || !cut()) return;
+    if (tight || !spec.usermeta?.fluid || drawn.view.width() >= spec.width || !crowded()) return;
     tight = true;
     fit(drawn.view);
     await drawn.view.runAsync();

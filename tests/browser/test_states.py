@@ -1,4 +1,5 @@
 """Panels in the states a room brings: shown twice, wrong, hidden, reloaded, restarted, narrow, zoomed, dark, still."""
+import contextlib
 import re
 
 import pytest
@@ -99,11 +100,9 @@ AT_REST = """() => {
 }"""
 
 
-# 640 pixels are what a page of 1280 has at 200 % zoom.
-@pytest.mark.parametrize("width", [1280, 640, 390])
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_nothing_is_cut_off(book, width):
-    page = book.page
+@contextlib.contextmanager
+def of_width(page, width):
+    """The page as narrow as that, once its pictures have taken their width."""
     if width < 1280:
         page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
     page.set_viewport_size({"width": width, "height": 1000})
@@ -112,10 +111,39 @@ def test_nothing_is_cut_off(book, width):
         for svg in page.locator(".jp-Notebook .kv-card .kv-picture").all():
             expect(svg.locator("svg.marks")).to_be_attached()
         page.wait_for_function(AT_REST, polling=700)
-        found = page.evaluate(CUT, width == 1280)
-        assert not found, "\n".join(found)
+        yield
     finally:
         page.set_viewport_size({"width": 1280, "height": 1000})
+
+
+# 640 pixels are what a page of 1280 has at 200 % zoom.
+@pytest.mark.parametrize("width", [1280, 640, 390])
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_nothing_is_cut_off(book, width):
+    with of_width(book.page, width):
+        found = book.page.evaluate(CUT, width == 1280)
+        assert not found, "\n".join(found)
+
+
+# Words of a picture that lie on one another.
+MEET = """() => [...document.querySelectorAll(".jp-Notebook .kv-card .kv-picture svg.marks")].flatMap(svg => {
+  const name = svg.closest(".kv-card").querySelector(".kv-title").textContent, found = [];
+  const words = [...svg.querySelectorAll("text")].filter(text => text.getAttribute("opacity") !== "0" && text.getBoundingClientRect().width)
+    .map(text => [text.textContent, text.getBoundingClientRect()]);
+  words.forEach(([text, a], i) => words.slice(i + 1).forEach(([other, b]) => {
+    const scale = svg.clientWidth / svg.viewBox.baseVal.width || 1;
+    if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3 * scale && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5 * scale)
+      found.push(`${name}: "${text}" and "${other}"`);
+  }));
+  return found;
+})"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_no_words_lie_on_one_another(book, width):
+    with of_width(book.page, width):
+        assert book.page.evaluate(MEET) == []
 
 
 @pytest.mark.parametrize("name", [SPLIT.notebook])
