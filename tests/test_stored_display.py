@@ -16,7 +16,6 @@ OF_NO_USE = re.compile(r"\bobject at 0x|^<[\w.]+ ?.*>$|^\w*(Widget|Box|Output|Ch
 TAGS = ("h1 h2 h3 h4 h5 h6 br b i strong em a pre code img div ins del sup sub p ol ul li table thead tbody tfoot tr th td caption "
         "details summary span small hr blockquote dl dt dd").split()
 ATTRIBUTES = {"*": ["alt", "title", "align", "colspan", "rowspan", "scope", "width", "height", "href", "id"]}
-LATER = ("09_plan_for_traffic.ipynb",)    # which 03 names already
 LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)|href=\"([^\"]+)\"")
 each_notebook = pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 
@@ -88,6 +87,6 @@ def test_links_lead_to_files_and_headings(path):
                 continue
             name, _, place = link.partition("#")
             target = (path.parent / unquote(name)).resolve() if name else Path(path)
-            assert target.exists() or target.name in LATER, f"{cell}: {link}"
+            assert target.exists(), f"{cell}: {link}"
             if place and target in BOOKS:
                 assert unquote(place) in places(target), f"{cell}: {link}"
