@@ -78,7 +78,7 @@ def test_no_answer_is_read_in_the_source_of_what_is_fetched():
     assert re.fullmatch(r'kvlibChecks\.arrived\("[\w+/=]+"\);\n', text) and len(text) < 40_000
     page = (ASSETS / "check.js").read_text("utf-8")
     for number, exercise in register().items():
-        if isinstance(exercise.right, str) and exercise.right:
+        if isinstance(exercise.right, str) and len(exercise.right) > 1:      # one letter stands in any script
             assert exercise.right not in page, number
 
 

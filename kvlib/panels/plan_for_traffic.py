@@ -87,7 +87,7 @@ class SmallPool(Panel):
             note="Above: each letter is a block that the request holds, pale ones are free. Below: grey waits, colour runs, a cross is "
                  "a throw-out, pale colour is what those running still have to write.",
             description=[_blocks_words(now, s.usable, len(found)) + ".", "; ".join(f"{letter} thrown out at step {t}" for t, letter in out)
-                         + "." if out else "Nobody is thrown out so far."])
+                         + "." if out else "0 throw-outs so far."])
 
 
 def _state(found, at: int, letter: str) -> str:
