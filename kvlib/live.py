@@ -120,12 +120,16 @@ def clean_rows(rows) -> dict:
 
 
 def packed(rows, _widget=None) -> dict:
-    """Rows as they travel: per table its keys once and then the values, a third of the bytes."""
+    """Rows as they travel: per table its keys once and then the values, nine digits of each: a quarter of the bytes."""
     out = {}
     for name, table in rows.items():
         keys = list(dict.fromkeys(key for row in table for key in row))
-        out[name] = {"keys": keys, "rows": [[row.get(key) for key in keys] for row in table]}
+        out[name] = {"keys": keys, "rows": [[_short(row.get(key)) for key in keys] for row in table]}
     return out
+
+
+def _short(value):
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def _records(table):
