@@ -93,7 +93,9 @@ def drawn_from(spec, rows):
     """The marks of a picture with what each stands for, drawn here by the same Vega: [(kind, label), ...], sorted."""
     import html
     import vl_convert
-    text = vl_convert.vegalite_to_svg(dict(spec) | {"datasets": spec.get("datasets", {}) | rows})
+    from kvlib.live import packed
+    sent = {name: [dict(zip(each["keys"], row)) for row in each["rows"]] for name, each in packed(rows).items()}
+    text = vl_convert.vegalite_to_svg(dict(spec) | {"datasets": spec.get("datasets", {}) | sent})
     return sorted((kind, html.unescape(label)) for label, kind in MARK.findall(text) if kind not in ("axis", "legend"))
 
 
