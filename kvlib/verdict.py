@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .capacity import Sizing
+from .capacity import Sizing, state_blocks_wanted
 from .engine import Engine
 from .memory import TERMS, MemoryBudget, at, graph_bytes, requested_bytes
 from .ranges import gib_span
@@ -51,11 +51,11 @@ def judge(low: Sizing, typical: Sizing, high: Sizing, assumed: tuple[str, ...] =
 
 def spare_bytes(sizing: Sizing) -> int:
     """What the assumed terms could still grow by (negative: must shrink by) at the edge of passing."""
-    made, engine = sizing.plan, sizing.engine
-    blocks = made.blocks_per_request(1) if engine.max_model_len == -1 else sizing.blocks_per_request     # auto-fit asks for one token
+    made = sizing.plan
+    blocks = made.blocks_per_request(1) if sizing.engine.max_model_len == -1 else sizing.blocks_per_request     # auto-fit asks for one token
     spare = min(stage.available_bytes - stage.bytes_per_block * (blocks + made.held_back_blocks) for stage in sizing.stages)
-    if made.model.has_state and not engine.enforce_eager and (engine.max_num_seqs is not None or engine.gpu is not None):
-        spare = min(spare, *(stage.available_bytes - made.setup.max_num_seqs * stage.bytes_per_block for stage in sizing.stages))
+    if wanted := state_blocks_wanted(made):
+        spare = min(spare, *(stage.available_bytes - wanted * stage.bytes_per_block for stage in sizing.stages))
     return spare
 
 

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-import kvlib
 from kvlib import Engine, explain, read_log
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "logs"

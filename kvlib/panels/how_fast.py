@@ -8,14 +8,14 @@ import altair as alt
 import pandas as pd
 
 from kvlib import catalog, charts
+from kvlib.panels.own_pictures import COLOUR, OPACITY, SIGN
 from kvlib.panels.question_base import right
 from kvlib.sweep import heat_map, pareto
 from kvlib.tables import Col, Table, table
 from kvlib.units import GiB
 
 SPLITS = (1, 2, 4, 8)
-COLOURS = {"passes": charts.COLOURS["kv"], "too close to call": charts.COLOURS["kv"], "fails": charts.COLOURS["refused"]}
-SIGNS = {"passes": "", "too close to call": " ?", "fails": "✕"}
+WORD = {"passes": "passes", "too close to call": "close", "fails": "refused"}     # a sweep's verdicts in the words of 06
 
 
 def answers_table(frame: pd.DataFrame) -> Table:
@@ -48,12 +48,15 @@ def reasons_table(frame: pd.DataFrame) -> Table:
 def heat_picture(frame: pd.DataFrame) -> charts.Static:
     """GPUs × tensor-parallel sizes of one model at one length: requests at once, as a range."""
     cells = heat_map(frame)
-    cells["low"], cells["high"] = cells["max_concurrency_low"], cells["max_concurrency_high"]
-    rows = [{"gpu": cell.gpu, "split": str(cell.tensor_parallel_size), "colour": COLOURS[cell.verdict],
-             "opacity": {"passes": 1.0, "too close to call": 0.4, "fails": 0.3}[cell.verdict],
-             "ink": charts.ink_on(COLOURS[cell.verdict]) if cell.verdict == "passes" else "currentColor",
-             "label": SIGNS["fails"] if cell.verdict == "fails" else f"{_short(max(0, cell.low))} to {_short(cell.high)}{SIGNS[cell.verdict]}"}
-            for cell in cells.itertuples() if isinstance(cell.verdict, str)]
+    rows = []
+    for cell in cells.itertuples():
+        if not isinstance(cell.verdict, str):
+            continue
+        word = WORD[cell.verdict]
+        colour = charts.COLOURS[COLOUR[word]]
+        held = "" if word == "refused" else f"{_short(max(0, cell.max_concurrency_low))} to {_short(cell.max_concurrency_high)}"
+        rows.append({"gpu": cell.gpu, "split": str(cell.tensor_parallel_size), "colour": colour, "opacity": OPACITY[word],
+                     "ink": charts.ink_on(colour) if word == "passes" else "currentColor", "label": f"{held} {SIGN[word]}".strip()})
     cards = list(dict.fromkeys(row["gpu"] for row in rows))
     base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("split:N", title="--tensor-parallel-size", sort=[str(split) for split in SPLITS],
@@ -85,11 +88,13 @@ def pareto_table(frame: pd.DataFrame) -> Table:
 
 def pareto_picture(frame: pd.DataFrame) -> charts.Static:
     """Memory of all GPUs of a set-up against the requests it surely holds; the line joins those that nothing beats."""
-    named = {row.Index for row in _front(frame).itertuples()}
-    rows = [{"gib": row.gpus_bytes / GiB, "requests": row.max_concurrency_low, "name": f"{row.num_gpus} × {row.gpu}"}
-            for row in frame[frame["verdict"] == "passes"].itertuples() if row.Index not in named]
-    line = [{"gib": row.gpus_bytes / GiB, "requests": row.max_concurrency_low, "name": f"{row.num_gpus} × {row.gpu}"}
-            for row in _front(frame).itertuples()]
+    best = _front(frame)
+
+    def points(some):
+        return [{"gib": row.gpus_bytes / GiB, "requests": row.max_concurrency_low, "name": f"{row.num_gpus} × {row.gpu}"}
+                for row in some.itertuples()]
+
+    rows, line = points(frame[frame["verdict"] == "passes"].drop(best.index)), points(best)
     lowest = 0.0
     for row in line:                       # a label where the one before leaves room; all names stand in the table
         row["label"] = row["name"] if row["requests"] > lowest else ""
@@ -116,10 +121,6 @@ def pareto_picture(frame: pd.DataFrame) -> charts.Static:
 def benchmark(date: str) -> dict:
     """A run of ``python run.py bench``, as it was written to ``data/benchmarks``."""
     return json.loads((catalog.data_dir() / "benchmarks" / f"{date}.json").read_text(encoding="utf-8"))
-
-
-def _figure(run: dict, name: str) -> dict | None:
-    return next((figure for figure in run["figures"] if figure["name"] == name), None)
 
 
 def others(run: dict) -> list[dict]:
