@@ -73,7 +73,10 @@ def _register() -> None:
 
 
 class Themed(dict):
-    """A spec that has our config already."""
+    """A spec that has our config already. ``template`` has blanks in place of some values, ``fills`` are (blank, value)."""
+
+    template: Themed | None = None
+    fills: tuple = ()
 
 
 def themed(chart) -> Themed:
@@ -98,12 +101,15 @@ def themed(chart) -> Themed:
 
 def made_once(*names):
     """For a function that makes a spec: Altair, which takes its time, makes it once; other values of the arguments ``names``
-    (the end of an axis, a title) are filled in where these stand by themselves.
+    (the end of an axis, a title) are filled in where these stand by themselves. A card sends the template once, and then
+    what fills it.
 
     >>> @made_once("limit")
     ... def spec(limit): return Themed(x={"domain": [0, limit]})
     >>> spec(7), spec(9)
     ({'x': {'domain': [0, 7]}}, {'x': {'domain': [0, 9]}})
+    >>> spec(9).template, spec(9).fills
+    ({'x': {'domain': [0, 1000000000.0]}}, ((1000000000.0, 9),))
     """
     def decorate(make):
         makes, template = inspect.signature(make), functools.cache(make)
@@ -114,10 +120,17 @@ def made_once(*names):
             given = makes.bind(*args, **kwargs)
             given.apply_defaults()
             blanks = {name: f"<{name}>" if isinstance(given.arguments[name], str) else 1e9 + number for number, name in enumerate(names)}
-            spec = template(**given.arguments | blanks)
-            return Themed(_filled(spec, {blank: given.arguments[name] for name, blank in blanks.items()}))
+            open_spec = template(**given.arguments | blanks)
+            spec = filled(open_spec, fills := tuple((blank, given.arguments[name]) for name, blank in blanks.items()))
+            spec.template, spec.fills = open_spec, fills
+            return spec
         return made
     return decorate
+
+
+def filled(spec: dict, fills) -> Themed:
+    """The spec with its blanks filled: ``fills`` are (blank, value)."""
+    return Themed(_filled(spec, dict(fills)))
 
 
 def _filled(part, values: dict):

@@ -119,7 +119,9 @@ class Card(Heard):
     patch = T.Dict().tag(sync=True)
     seen = T.Int().tag(sync=True, echo_update=False)   # the newest patch in ``raw`` when the browser sent it
     specs = T.List().tag(sync=True)
+    fills = T.List().tag(sync=True)      # for each spec, what its blanks hold
     rows = T.Dict().tag(sync=True, to_json=packed)
+    changed_rows = T.Dict().tag(sync=True, to_json=packed)
     descriptions = T.List().tag(sync=True)
     answer = T.Unicode().tag(sync=True)
     note = T.Unicode().tag(sync=True)
@@ -135,10 +137,11 @@ class Card(Heard):
 
     def send_state(self, key=None):
         """Send changed traits. ``raw`` goes only with the whole state: what Python changes in it
-        travels as ``patch``, so that an answer in flight never undoes a newer edit."""
+        travels as ``patch``, so that an answer in flight never undoes a newer edit. So do ``rows``, of which
+        ``changed_rows`` holds the tables that changed."""
         if key is not None:
             key = {key} if isinstance(key, str) else set(key)
-            key.discard("raw")
+            key -= {"raw", "rows"}
             if not key:
                 return
         super().send_state(key)
@@ -481,8 +484,12 @@ class Panel(T.HasTraits):
         self._telling = True
         try:
             with self._card.hold_sync():
-                for name, value in self._shown().items():
+                shown, before = self._shown(), self._card.rows
+                for name, value in shown.items():
                     setattr(self._card, name, value)
+                changed = {name: rows for name, rows in shown["rows"].items() if rows != before.get(name)}
+                if changed:
+                    self._card.changed_rows = changed
                 self._card.raw = dict(self.raw)
                 if patch:
                     self._patches += 1
@@ -497,7 +504,8 @@ class Panel(T.HasTraits):
         words = view.description if isinstance(view.description, list) else [view.description]
         return {
             "answer": str(esc(view.answer)), "note": str(esc(view.note)), "table": str(_joined(view.table)),
-            "rows": clean_rows(view.rows), "specs": specs, "descriptions": [str(w) for w in words],
+            "rows": clean_rows(view.rows), "specs": [spec.template or spec for spec in specs],
+            "fills": [list(map(list, spec.fills)) for spec in specs], "descriptions": [str(w) for w in words],
             "error": self.error, "fault": self._fault, "bad": list(self._bad), "stale": bool(self.error),
             "predict": self._asked(), "undo": self._done[-1][0] if self._done else "",
             "actions": [{"key": a.key, "label": a.label, "words": str(esc(a.words))} for a in view.actions],
@@ -567,7 +575,7 @@ class Panel(T.HasTraits):
         data, meta = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = dict(data)
         if self._card.specs:
-            data |= charts.picture(self._card.specs, self._card.rows, "")
+            data |= charts.picture(list(map(charts.filled, self._card.specs, self._card.fills)), self._card.rows, "")
         data["text/html"], data["text/plain"] = str(self.fallback()), self.plain()
         if "image/png" in data:
             meta = dict(meta) | {"image/png": charts.about(data, " ".join(self._card.descriptions))}

@@ -120,12 +120,31 @@ def clean_rows(rows) -> dict:
 
 
 def packed(rows, _widget=None) -> dict:
-    """Rows as they travel: per table its keys once and then the values, nine digits of each: a quarter of the bytes."""
+    """Rows as they travel: per table its keys, and its columns; a tenth of the bytes.
+
+    A column of one value is that value, words that come again are named by their place. ``unpacked`` in chart.js reads it.
+
+    >>> packed({"bar": [{"part": "weights", "gib": 1.5, "ink": "#fff"}, {"part": "weights", "gib": 2.5, "ink": "#fff"}]})
+    {'bar': {'keys': ['part', 'gib', 'ink'], 'count': 2, 'columns': ['weights', [1.5, 2.5], '#fff']}}
+    """
     out = {}
     for name, table in rows.items():
         keys = list(dict.fromkeys(key for row in table for key in row))
-        out[name] = {"keys": keys, "rows": [[_short(row.get(key)) for key in keys] for row in table]}
+        columns = [_column([_short(row.get(key)) for row in table]) for key in keys]
+        out[name] = {"keys": keys, "count": len(table), "columns": columns}
     return out
+
+
+def _column(values: list):
+    if any(isinstance(value, list) for value in values):
+        return values
+    words = list(dict.fromkeys(values))
+    if len(words) == 1 and len(set(map(type, values))) == 1:
+        return words[0]
+    if len(words) * 2 <= len(values) and all(isinstance(word, str) for word in words):
+        places = {word: place for place, word in enumerate(words)}
+        return {"words": words, "places": [places[value] for value in values]}
+    return values
 
 
 def _short(value):

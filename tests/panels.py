@@ -73,3 +73,15 @@ class Budget(Panel):
             table=table(fits, [Col("model"), Col("length", unit="tokens"), Col("fit", "requests at once", ".2f")]),
             description=[f"A bar: KV cache {left:.2f} GiB.", f"{used} of 40 blocks in use."],
             note="The reserve is assumed.")
+
+
+def unpacked(tables):
+    """Rows that ``kvlib.live.packed`` packed, as the page unpacks them."""
+    def values(column, count):
+        if isinstance(column, dict):
+            return [column["words"][place] for place in column["places"]]
+        return column if isinstance(column, list) else [column] * count
+
+    return {name: [dict(zip(each["keys"], row, strict=True))
+                   for row in zip(*(values(column, each["count"]) for column in each["columns"]), strict=True)]
+            for name, each in tables.items()}

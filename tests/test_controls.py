@@ -1,12 +1,14 @@
 """Panels without a browser: what the browser sends is sent, what it would show is read."""
 import gc
+import json
 import weakref
 
 import pytest
 
 pytest.importorskip("ipywidgets")
 
-from kvlib import controls, inputs  # noqa: E402
+import altair as alt  # noqa: E402
+from kvlib import charts, controls, inputs  # noqa: E402
 from kvlib.controls import Choice, Number, Panel, PowerOfTwo, Predict, Toggle, View, html, table  # noqa: E402
 from kvlib.errors import SizingError  # noqa: E402
 from panels import Budget, Fit  # noqa: E402
@@ -89,8 +91,39 @@ def test_one_step_is_one_message_with_what_changed(monkeypatch):
     types(panel, max_model_len="8,192")
     updates = [m["state"] for m in sent if m["method"] == "update"]
     assert len(updates) == 1
-    assert set(updates[0]) == {"answer", "rows", "table", "descriptions"}, "no spec, and never raw back to a reader who types"
+    assert set(updates[0]) == {"answer", "changed_rows", "table", "descriptions"}, "no spec, and never raw back to a reader who types"
     assert [m for m in sent if m["method"] != "update"] == [], "nor an echo of it, which may come after newer values"
+
+
+class TwoPictures(Panel):
+    """Two tables, one of which stays; the axis ends where the number does."""
+
+    name = "test-two-pictures"
+    inputs = [Number("n", 10, min=0, max=100, label="Number", help="A number.")]
+
+    def compute(self, s):
+        return View(answer=f"{s.n}", rows={"still": [{"value": 1}], "moved": [{"value": s.n}]}, chart=bar_to(s.n, f"to {s.n}"))
+
+
+@charts.made_once("limit", "title")
+def bar_to(limit, title):
+    x = charts.axis_x("value", title, (0, limit))
+    return charts.themed(alt.Chart(alt.NamedData("moved")).mark_bar().encode(x=x).properties(width=300, height=80))
+
+
+def test_a_step_sends_the_changed_rows_and_what_fills_the_spec(monkeypatch):
+    panel, sent = TwoPictures(), []
+    first, = panel.card.specs
+    assert panel.card.get_state(["rows"])["rows"].keys() == {"still", "moved"}, "a page that comes later gets all of them"
+    monkeypatch.setattr(type(panel.card), "_send", lambda self, msg, buffers=None: sent.append(msg["state"]))
+    types(panel, n="20")
+    state, = sent
+    assert state.keys() == {"answer", "changed_rows", "fills"} and state["changed_rows"].keys() == {"moved"}
+    assert panel.card.specs == [first] and panel.card.get_state(["rows"])["rows"]["moved"]["columns"] == [20]
+    spec = charts.filled(first, state["fills"][0])
+    assert json.loads(json.dumps(spec)) == json.loads(json.dumps(bar_to.__wrapped__(20, "to 20")))
+    types(panel, n="10")
+    assert sent[-1]["changed_rows"]["moved"]["columns"] == [10], "back again is a change too"
 
 
 @pytest.mark.parametrize("text", ["abc", "-5", "", "1e999", "99999999999"])

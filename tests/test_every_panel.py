@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("ipywidgets")
 
-from kvlib import controls  # noqa: E402
+from kvlib import charts, controls  # noqa: E402
 
 from test_no_dull_control import kinds  # noqa: E402
 
@@ -43,7 +43,8 @@ def test_each_picture_states_its_figures_in_words(panel):
 
 def test_each_axis_has_a_title(panel):
     """A unit stands in it where the figure has one; an axis of names needs none."""
-    for spec in panel._shown()["specs"]:
+    shown = panel._shown()
+    for spec in map(charts.filled, shown["specs"], shown["fills"]):
         for axis in ("x", "y"):
             drawn = [way for way in ways(spec, axis) if way.get("type") == "quantitative"]
             if drawn and all(way.get("axis", "shown") is not None for way in drawn):

@@ -1,4 +1,5 @@
 """Live charts without a browser: what is sent, when, and that nothing is fetched."""
+import json
 import math
 import re
 
@@ -9,6 +10,7 @@ pytest.importorskip("anywidget")
 import altair as alt  # noqa: E402
 from kvlib import charts, live  # noqa: E402
 from kvlib.live import LiveChart  # noqa: E402
+from panels import unpacked  # noqa: E402
 
 
 def bars():
@@ -22,7 +24,25 @@ def test_the_spec_goes_once_then_only_rows(monkeypatch):
     sent = []
     monkeypatch.setattr(LiveChart, "_send", lambda self, msg, buffers=None: sent.append(msg["state"]))
     chart.rows = {"bars": [{"part": "KV", "gib": 50.0}]}
-    assert sent == [{"rows": {"bars": {"keys": ["part", "gib"], "rows": [["KV", 50.0]]}}}]
+    assert sent == [{"rows": {"bars": {"keys": ["part", "gib"], "count": 1, "columns": ["KV", 50.0]}}}]
+
+
+@pytest.mark.parametrize("rows", [
+    [{"x": 1, "name": "a", "list": [0], "on": True}, {"x": 2, "name": "a", "list": [0], "on": False}],
+    [{"x": None, "name": "a"}, {"x": None, "name": "b"}, {"x": None, "name": "a"}, {"x": None, "name": "a"}],
+    [{"x": 1, "y": 1.0}, {"x": True, "y": 1}], [{"x": 0, "y": ""}, {"x": False, "y": None}], [{"x": 1}, {"y": 2}], [{"x": [1]}], [],
+])
+def test_packed_rows_are_the_rows_again(rows):
+    table, = unpacked(json.loads(json.dumps(live.packed({"t": rows})))).values()
+    keys = [key for row in rows for key in row]
+    assert repr(table) == repr([{key: row.get(key) for key in dict.fromkeys(keys)} for row in rows])
+
+
+def test_what_repeats_is_sent_once():
+    rows = [{"at": i / 3, "colour": charts.COLOURS[("kv", "unused")[i % 2]], "ink": "#000000"} for i in range(100)]
+    table = live.packed({"t": rows})["t"]
+    assert table["columns"][1]["words"] == ["#009E73", "#999999"] and table["columns"][2] == "#000000"
+    assert len(json.dumps(table)) < len(json.dumps(rows)) / 4
 
 
 def test_rows_are_plain_numbers_whatever_they_were():

@@ -30,11 +30,10 @@ def own(length):
     return kvlib.size(model, kvlib.Engine(vllm_version="0.28", max_model_len=length), available_bytes=42_600 * 16 * 147_456)
 
 
-def drawn(panel, top):
-    """The numbers of the requests drawn in the upper (top) or the lower pool."""
-    edge = start_here._POOL + start_here._GAP
-    rows = [row for row in panel.view.rows["requests"] if (row["y"] < edge) == top]
-    return rows, {row["says"] for row in rows} - {"left over"}
+def drawn(panel, pool):
+    """The strips of a pool, and the numbers of the requests in it."""
+    rows = panel.view.rows[pool]
+    return rows, {row["number"] for row in rows} - {0}
 
 
 def test_the_first_screen_says_what_was_promised(panel):
@@ -65,16 +64,19 @@ def test_sentence_lines_table_and_picture_agree_with_kvlib(panel, length):
     two = panel.view.table[1].rows
     assert (two[0]["tokens"], two[0]["blocks"], two[0]["fit"]) == (length, s.blocks_per_request, s.max_concurrency)
     assert tables.gib(s.needed_bytes) in two[0]["bytes"]
-    rows, requests = drawn(panel, top=True)
+    rows, requests = drawn(panel, "worst")
     assert len(requests) == int(s.max_concurrency)
     assert full in panel.view.description
-    assert sum(r["x2"] - r["x"] for r in rows) == pytest.approx(start_here._LINES, abs=len(rows) / 520 + 1e-6)
+    for number in range(1, int(s.max_concurrency) + 1):
+        assert sum(row["end"] - row["start"] for row in rows if row["number"] == number) == s.blocks_per_request
+    assert [row["end"] for row in rows[:-1]] == [row["start"] for row in rows[1:]]
+    assert (rows[0]["start"], rows[-1]["end"]) == (0, s.num_gpu_blocks)
 
 
 def test_everyday_requests_need_a_limit_that_lets_them_in(panel):
     for length in STOPS:
         panel.set(max_model_len=length)
-        _, requests = drawn(panel, top=False)
+        _, requests = drawn(panel, "everyday")
         assert len(requests) == (int(own(EACH).max_concurrency) if length >= EACH else 0)
         assert ("turned away" in panel.plain()) == (length < EACH)
 
@@ -88,7 +90,7 @@ def test_beyond_the_models_own_maximum_vllm_refuses(panel):
     assert "vLLM refuses 65,536 tokens" in text and "own maximum is 40,960" in panel.view.note
     assert "Unstretched, vLLM prints an error that names max_model_len." in text
     assert "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in panel.view.note and "--hf-overrides" in panel.view.note
-    assert {row["colour"] for row in drawn(panel, top=True)[0]} == {"#D55E00", "#999999"}
+    assert {row["colour"] for row in drawn(panel, "worst")[0]} == {"#D55E00", "#999999"}
     assert any("VLLM_ALLOW_LONG_MAX_MODEL_LEN" in note for note in own(65_536).notes), "kvlib says so too"
 
 

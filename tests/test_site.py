@@ -203,12 +203,6 @@ def test_a_twin_shows_the_panels_own_figures(site, name):
         assert shown_by_the_table(data, place) == shown_by_the_panel(twin, values), values
 
 
-def test_a_table_gives_the_rows_back():
-    table = {"keys": ["x", "name", "list"], "rows": [[1, "a", [0]], [2, "a", [0]]]}
-    assert twins.by_columns(table) == {"keys": ["x", "name", "list"], "count": 2, "columns": [[1, 2], "a", [[0], [0]]]}
-    assert twins.by_columns({"keys": ["x"], "rows": []}) == {"keys": ["x"], "count": 0, "columns": [[]]}
-
-
 @pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
 def test_a_twin_starts_as_its_panel_and_says_what_it_offers(twin):
     data = twins.head(twin)

@@ -53,20 +53,14 @@ class FirstLine(Panel):
                       because="The pool stays as it is; a fifth of the length, so five times as many.")
 
     def chart(self):
-        base = alt.Chart(alt.NamedData("requests")).encode(
-            x=alt.X("x:Q", scale=alt.Scale(domain=[0, 1], nice=False), axis=None), y=_down("y"))
-        strips = base.mark_rect().encode(
-            x2="x2:Q", y2="y2:Q", color=_as_is("colour"), opacity=alt.Opacity("opacity:Q", scale=None),
-            description=alt.Description("says:N"))
-        numbers = base.transform_filter("datum.label").mark_text(fontSize=11, align="left", dx=4, color="#000000").encode(
-            y=_down("middle"), text="label:N")
         words = alt.Chart(alt.NamedData("words")).mark_text(fontSize=13, align="left", baseline="top").encode(
             x=alt.value(0), y=_down("y"), text="text:N")
         guess = alt.Chart(alt.NamedData("guess")).encode(x=alt.X("value:Q"), y=_down("y"))
         tick = guess.mark_rule(strokeWidth=3).encode(y2="y2:Q")
         said = guess.mark_text(fontSize=12, fontStyle="italic", align="left", baseline="top").encode(
             x=alt.value(0), y=alt.value(_POOL + 2), text="label:N")
-        return (strips + numbers + words + tick + said).properties(width=charts.WIDTH, height=HEIGHT)
+        pools = _strips("worst", 0) + _strips("everyday", _POOL + _GAP)
+        return (pools + words + tick + said).properties(width=charts.WIDTH, height=HEIGHT)
 
     def compute(self, s):
         found, everyday = launch(s.max_model_len), launch(EACH)
@@ -77,8 +71,8 @@ class FirstLine(Panel):
         lower = f"Everyday: about {many} requests of {EACH:,} tokens" if served else \
             f"Everyday: {EACH:,} tokens are turned away, limit {s.max_model_len:,}"
         rows = {
-            "requests": [*_pool(found, s.max_model_len, 0, "refused" if refused else "kv", numbered=True),
-                         *_pool(everyday, EACH, _POOL + _GAP, "kv" if served else "unused")],
+            "worst": _pool(found, "refused" if refused else "kv", numbered=True),
+            "everyday": _pool(everyday, "kv" if served else "unused"),
             "words": [{"y": 1, "text": upper}, {"y": _POOL + _GAP + 1, "text": lower}],
             "guess": _guess(self.guess, found),
         }
@@ -92,35 +86,47 @@ def _down(field):
     return alt.Y(f"{field}:Q", scale=alt.Scale(domain=[0, HEIGHT], range=[0, HEIGHT], nice=False), axis=None)
 
 
-def _as_is(field):
-    return alt.Color(f"{field}:N", scale=None, legend=None)
+def _strips(name: str, top: int):
+    """A pool that begins at ``top``: a row of :func:`_pool` is a strip, from block ``start`` to block ``end``."""
+    per_line = launch(LIMIT).num_gpu_blocks / _LINES
+    y = f"{top + _HEAD} + datum.line * {_TALL}"
+    base = alt.Chart(alt.NamedData(name)).transform_calculate(
+        x=f"datum.start / {per_line} - datum.line", y=y, y2=f"{y} + {_TALL - 1.5}", middle=f"{y} + {_TALL / 2 - 0.5}",
+        opacity="datum.number ? 1 : 0.4",
+        says="datum.number ? 'request ' + datum.number + ' of ' + format(datum.tokens, ',') + ' tokens' : 'left over'",
+    ).transform_calculate(x2=f"max(datum.end / {per_line} - datum.line - {1 / charts.WIDTH}, datum.x)").encode(
+        x=alt.X("x:Q", scale=alt.Scale(domain=[0, 1], nice=False), axis=None), y=_down("y"))
+    bars = base.mark_rect().encode(
+        x2="x2:Q", y2="y2:Q", color=alt.Color("colour:N", scale=None, legend=None), opacity=alt.Opacity("opacity:Q", scale=None),
+        description=alt.Description("says:N"))
+    numbers = base.transform_filter("datum.named").mark_text(fontSize=11, align="left", dx=4, color="#000000").encode(
+        y=_down("middle"), text="number:N")
+    return bars + numbers
 
 
 @lru_cache(maxsize=64)
-def _pool(found, tokens: int, top: int, meaning: str, numbered: bool = False) -> list[dict]:
-    """A pool as lines of blocks, filled by requests of one length from the upper left on; one row a strip."""
-    per_line, each = found.num_gpu_blocks / _LINES, found.blocks_per_request
-    whole = int(found.max_concurrency)
-    ends = [(i * each, (i + 1) * each, i + 1) for i in range(whole)]
-    ends.append((whole * each, found.num_gpu_blocks, 0))
-    if meaning == "unused":
-        ends = [(0, found.num_gpu_blocks, 0)]
+def _pool(found, meaning: str, numbered: bool = False) -> list[dict]:
+    """A pool as lines of blocks, filled by requests of one length from the upper left on; one row a strip.
+
+    ``number`` 0 is what is left over; ``named`` says that a request's number stands in this strip of it.
+    """
+    per_line, each, blocks = found.num_gpu_blocks / _LINES, found.blocks_per_request, found.num_gpu_blocks
+    whole = 0 if meaning == "unused" else int(found.max_concurrency)
+    room = charts.WIDTH / per_line
+    shared = {"tokens": found.max_model_len, "colour": charts.COLOURS[meaning]}
+    rest = shared | {"colour": charts.COLOURS["unused"]}
     rows = []
-    for start, end, number in ends:
-        at, named = start, not number
-        while at < end:
-            line = int(at / per_line)
+    for number in [*range(1, whole + 1), 0]:
+        start, end = ((number - 1) * each, number * each) if number else (whole * each, blocks)
+        named = not (numbered and number)
+        wide = 10 + 7 * len(str(number))
+        while start < end:
+            line = int(start / per_line)
             stop = min(end, (line + 1) * per_line)
-            y = top + _HEAD + line * _TALL
-            here = numbered and not named and (stop - at) / per_line * charts.WIDTH >= 10 + 7 * len(str(number))
+            here = not named and (stop - start) * room >= wide
             named = named or here
-            rows.append({
-                "x": at / per_line - line, "x2": max(stop / per_line - line - 1 / charts.WIDTH, at / per_line - line),
-                "y": y, "y2": y + _TALL - 1.5, "middle": y + _TALL / 2 - 0.5,
-                "colour": charts.COLOURS[meaning if number else "unused"], "opacity": 1.0 if number else 0.4,
-                "label": str(number) if here else "",
-                "says": f"request {number} of {tokens:,} tokens" if number else "left over"})
-            at = stop
+            rows.append({"start": start, "end": stop, "line": line, "number": number, "named": here, **(shared if number else rest)})
+            start = stop
     return rows
 
 

@@ -5,6 +5,8 @@ function initialize({ model }) {
   model.on("change:patch", () => {
     model.set("raw", { ...model.get("raw"), ...(model.get("patch").values ?? {}) });
   });
+  // Of the rows only the tables that changed are sent.
+  model.on("change:changed_rows", () => model.set("rows", { ...model.get("rows"), ...model.get("changed_rows") }));
 }
 
 function askBox(model) {
@@ -186,9 +188,10 @@ function render({ model, el }) {
   body.classList.toggle("kv-no-inputs", !inputs.childElementCount);
   body.classList.toggle("kv-no-picture", !model.get("specs").length);
 
-  let hosts = [];
-  const showPictures = () => {
-    const specs = model.get("specs"), words = model.get("descriptions");
+  let hosts = [], asked = false;
+  const drawPictures = () => {
+    asked = false;
+    const specs = model.get("specs"), fills = model.get("fills"), words = model.get("descriptions");
     specs.forEach((spec, i) => {
       if (!hosts[i]) {
         const node = make("div", { className: "kv-picture" });
@@ -198,9 +201,15 @@ function render({ model, el }) {
         hosts[i] = { node, shown: picture(node, model) };
       }
       hosts[i].node.setAttribute("aria-label", words[i] ?? words[0] ?? "");
-      hosts[i].shown.draw(spec, model.get("rows"));
+      hosts[i].shown.draw(spec, model.get("rows"), fills[i]);
     });
     for (const extra of hosts.splice(specs.length)) { extra.shown.close(); extra.node.remove(); }
+  };
+  // One message changes several traits, one after the other: drawn is what they are together.
+  const showPictures = () => {
+    if (asked) return;
+    asked = true;
+    queueMicrotask(drawPictures);
   };
   const put = (node, text) => { if (node.kvText !== text) { node.kvText = text; node.innerHTML = text; } };
   const showWords = () => {
@@ -224,7 +233,7 @@ function render({ model, el }) {
   const watch = {
     "change:raw": showFields,
     "change:answer change:error change:stale change:bad change:note change:table change:actions change:undo change:takeaways": showWords,
-    "change:specs change:rows change:descriptions": showPictures,
+    "change:specs change:fills change:rows change:descriptions": showPictures,
     "change:predict": ask.show,
   };
   for (const [events, go] of Object.entries(watch)) model.on(events, go);
@@ -252,7 +261,7 @@ function render({ model, el }) {
 
   showFields();
   ask.show();
-  showPictures();
+  drawPictures();
   showWords();
   return () => {
     window.removeEventListener("keydown", keys, true);

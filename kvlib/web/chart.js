@@ -22,8 +22,27 @@ async function vegaEmbedFor(model) {
   });
 }
 
-// Rows travel as { keys: [...], rows: [[...], ...] }, so that names are sent once.
-const unpacked = ({ keys, rows }) => rows.map((row) => Object.fromEntries(keys.map((key, i) => [key, row[i]])));
+// Rows travel by columns, so that names and what is alike are sent once: "packed" in live.py.
+function unpacked({ keys, count, columns }) {
+  const value = (column, at) => (Array.isArray(column) ? column[at] : column?.words ? column.words[column.places[at]] : column);
+  return Array.from({ length: count }, (_, at) => Object.fromEntries(keys.map((key, i) => [key, value(columns[i], at)])));
+}
+
+// A spec comes once, with blanks where an axis ends or a title stands; what fills them comes beside it, and is a signal
+// of the picture: "made_once" in charts.py.
+function withSignals(vega, fills) {
+  const put = (part) => {
+    if (Array.isArray(part)) return part.map(put);
+    if (part && typeof part === "object") return Object.fromEntries(Object.entries(part).map(([key, each]) => [key, put(each)]));
+    for (const [i, [blank]] of fills.entries()) {
+      if (part === blank) return { signal: `kvFill${i}` };
+      if (typeof part === "string" && typeof blank === "string") part = part.replaceAll(`"${blank}`, `kvFill${i} + "`);
+    }
+    return part;
+  };
+  const signals = fills.map(([, value], i) => ({ name: `kvFill${i}`, value }));
+  return { ...put(vega), signals: [...(vega.signals ?? []), ...signals] };
+}
 
 // host: the element that holds the picture. Calls are queued, so the newest state is drawn last.
 function picture(host, model) {
@@ -53,7 +72,7 @@ function picture(host, model) {
     await drawn.view.runAsync();
   }
 
-  async function embed(packed) {
+  async function embed({ rows, fills }) {
     const vegaEmbed = await vegaEmbedFor(model);
     const next = document.createElement("div");
     next.className = "kv-drawing";
@@ -61,11 +80,12 @@ function picture(host, model) {
     const full = structuredClone(spec);
     full.datasets = { ...(full.datasets ?? {}) };
     texts = {};
-    for (const [name, table] of Object.entries(packed)) {
+    for (const [name, table] of Object.entries(rows)) {
       full.datasets[name] = unpacked(table);
       texts[name] = JSON.stringify(table);
     }
-    const made = await vegaEmbed(next, full, { actions: false, renderer: "svg", defaultStyle: false });
+    const patch = (vega) => withSignals(vega, fills);
+    const made = await vegaEmbed(next, full, { actions: false, renderer: "svg", defaultStyle: false, patch });
     fit(made.view);
     await made.view.runAsync();
     if (gone) { made.finalize(); return; }
@@ -80,7 +100,7 @@ function picture(host, model) {
     if (!sameSpec || !drawn) {
       specText = "";
       tight = false;
-      await embed(want.rows);
+      await embed(want);
       specText = JSON.stringify(spec);
     } else {
       for (const [name, table] of Object.entries(want.rows)) {
@@ -89,6 +109,7 @@ function picture(host, model) {
         texts[name] = text;
         try { drawn.view.data(name, unpacked(table)); } catch { /* rows of another picture */ }
       }
+      for (const [i, [, value]] of want.fills.entries()) drawn.view.signal(`kvFill${i}`, value);
       fit(drawn.view);
       await drawn.view.runAsync();
     }
@@ -118,7 +139,7 @@ function picture(host, model) {
   });
   observer.observe(host);
   return {
-    draw(spec, rows) { last = wanted = { spec, rows }; return work(); },
+    draw(spec, rows, fills = []) { last = wanted = { spec, rows, fills }; return work(); },
     close() { gone = true; observer.disconnect(); drawn?.finalize(); },
   };
 }

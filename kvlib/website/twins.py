@@ -122,18 +122,10 @@ def _precompute(twin: Twin) -> dict:
             raise RuntimeError(f"{twin.name} at {values}: {shown['fault']}")
         for name in SHOWN:
             keep(name, shown[name])
-        for name in ("descriptions", "specs"):
+        for name in ("descriptions", "specs", "fills"):
             keep(name, [pools.setdefault(name + "-each", Pool()).place(each) for each in shown[name]])
-        keep("tables", [(name, pools.setdefault("rows", Pool()).place(by_columns(rows))) for name, rows in packed(shown["rows"]).items()])
+        keep("tables", [(name, pools.setdefault("rows", Pool()).place(rows)) for name, rows in packed(shown["rows"]).items()])
     return head(twin) | {"places": places, "pools": {name: pool.things for name, pool in pools.items()}}
-
-
-def by_columns(table: dict) -> dict:
-    """Rows turned on their side: like stands by like, which packs far better; a column of one value is that value."""
-    columns = [list(column) for column in zip(*table["rows"], strict=True)] or [[] for _ in table["keys"]]
-    same = [column and all(value == column[0] for value in column) and not isinstance(column[0], list) for column in columns]
-    return {"keys": table["keys"], "count": len(table["rows"]),
-            "columns": [column[0] if alike else column for column, alike in zip(columns, same, strict=True)]}
 
 
 def head(twin: Twin) -> dict:

@@ -94,8 +94,8 @@ def drawn_from(spec, rows):
     import html
     import vl_convert
     from kvlib.live import packed
-    sent = {name: [dict(zip(each["keys"], row)) for row in each["rows"]] for name, each in packed(rows).items()}
-    text = vl_convert.vegalite_to_svg(dict(spec) | {"datasets": spec.get("datasets", {}) | sent})
+    from panels import unpacked
+    text = vl_convert.vegalite_to_svg(dict(spec) | {"datasets": spec.get("datasets", {}) | unpacked(packed(rows))})
     return sorted((kind, html.unescape(label)) for label, kind in MARK.findall(text) if kind not in ("axis", "legend"))
 
 
@@ -184,7 +184,8 @@ class Seen:
             raise
 
     def pictures_agree(self, shown):
-        for number, spec in enumerate(shown["specs"]):
+        from kvlib.charts import filled
+        for number, spec in enumerate(map(filled, shown["specs"], shown["fills"])):
             wanted = drawn_from(spec, shown["rows"])
             picture = self.pictures.nth(number)
             found = soon(lambda: sorted(map(tuple, picture.evaluate(MARKS_ON_PAGE))), wanted)  # noqa: B023

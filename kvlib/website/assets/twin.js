@@ -112,10 +112,10 @@ globalThis.kvlibTwins = (() => {
       const error = pools.error[places.error[place]];
       if (error) return this.refuse(error);
       for (const name of ["answer", "note", "table"]) this.set(name, pools[name][places[name][place]]);
-      for (const name of ["descriptions", "specs"]) {
+      for (const name of ["descriptions", "specs", "fills"]) {
         this.set(name, pools[name][places[name][place]].map((each) => pools[name + "-each"][each]));
       }
-      this.set("rows", Object.fromEntries(pools.tables[places.tables[place]].map(([name, at]) => [name, upright(pools.rows[at])])));
+      this.set("rows", Object.fromEntries(pools.tables[places.tables[place]].map(([name, at]) => [name, pools.rows[at]])));
       this.set("error", "");
       this.set("stale", false);
     }
@@ -130,11 +130,6 @@ globalThis.kvlibTwins = (() => {
       return `${field.label}: this page has ${this.data.offered[name]}; the notebook takes any value of its range.`;
     }
   }
-
-  // Columns as rows, which is how the card takes them; a column of one value stands as that value.
-  const upright = ({ keys, count, columns }) => ({
-    keys, rows: Array.from({ length: count }, (_, i) => columns.map((c) => (Array.isArray(c) ? c[i] : c))),
-  });
 
   const made = {};
   async function mount(box) {
