@@ -68,7 +68,7 @@ from kvlib.errors import SizingError
 from kvlib.inputs import (
     Choice, Fraction, Input, InputError, Number, PowerOfTwo, Rows, TextBox, Toggle, read_number,
 )
-from kvlib.live import Heard, clean_rows, packed, spec_of, vega_reference, web
+from kvlib.live import Heard, changes, clean_rows, packed, spec_of, vega_reference, web
 from kvlib.tables import Col, Html, Table, code, esc, gib, html, mark, size, steps_table, strong, table
 
 __all__ = [
@@ -121,7 +121,7 @@ class Card(Heard):
     specs = T.List().tag(sync=True)
     fills = T.List().tag(sync=True)      # for each spec, what its blanks hold
     rows = T.Dict().tag(sync=True, to_json=packed)
-    changed_rows = T.Dict().tag(sync=True, to_json=packed)
+    changed_rows = T.Dict().tag(sync=True)
     descriptions = T.List().tag(sync=True)
     answer = T.Unicode().tag(sync=True)
     note = T.Unicode().tag(sync=True)
@@ -137,8 +137,8 @@ class Card(Heard):
 
     def send_state(self, key=None):
         """Send changed traits. ``raw`` goes only with the whole state: what Python changes in it
-        travels as ``patch``, so that an answer in flight never undoes a newer edit. So do ``rows``, of which
-        ``changed_rows`` holds the tables that changed."""
+        travels as ``patch``, so that an answer in flight never undoes a newer edit. ``rows`` travel as
+        ``changed_rows``: what changed of them, and its number."""
         if key is not None:
             key = {key} if isinstance(key, str) else set(key)
             key -= {"raw", "rows"}
@@ -263,6 +263,7 @@ class Panel(T.HasTraits):
         self._problem = ""
         self._fault, self._bad, self._specs = "", [], None
         self._patches, self._telling = 0, False
+        self._packed = {}   # the rows as the browser has them
         self._done = []     # (label, {input: (before, after)}) of the actions that can be undone
         self._told = []     # (number, values) of the patches that the browser may not have seen yet
         self._refresh()
@@ -365,7 +366,7 @@ class Panel(T.HasTraits):
             self._card = Card(
                 vega=vega_reference() if shown["specs"] else "", title=self.title, key=str(self._key()),
                 fields=[i.describe() for i in self._inputs.values()], raw=dict(self.raw), **shown)
-            self._heard, self._told = dict(self.raw), []
+            self._heard, self._told, self._packed = dict(self.raw), [], packed(self._card.rows)
             self._card.observe(self._heard_edit, "raw")
             self._card.on_msg(self._heard_button)
         return self._card
@@ -410,6 +411,8 @@ class Panel(T.HasTraits):
             self.apply(content.get("key", ""))
         elif do == "undo":
             self.undo()
+        elif do == "rows":
+            self._send_rows(self._packed, whole=True)
         elif do == "take":
             self._hand_over(content.get("key", ""))
 
@@ -484,12 +487,11 @@ class Panel(T.HasTraits):
         self._telling = True
         try:
             with self._card.hold_sync():
-                shown, before = self._shown(), self._card.rows
-                for name, value in shown.items():
+                for name, value in self._shown().items():
                     setattr(self._card, name, value)
-                changed = {name: rows for name, rows in shown["rows"].items() if rows != before.get(name)}
-                if changed:
-                    self._card.changed_rows = changed
+                before, self._packed = self._packed, packed(self._card.rows)
+                if self._packed != before:
+                    self._send_rows(changes(before, self._packed))
                 self._card.raw = dict(self.raw)
                 if patch:
                     self._patches += 1
@@ -498,12 +500,16 @@ class Panel(T.HasTraits):
         finally:
             self._telling = False
 
+    def _send_rows(self, tables, whole=False):
+        number = self._card.changed_rows.get("number", 0) + 1
+        self._card.changed_rows = {"number": number, "tables": tables, "whole": whole}
+
     def _shown(self) -> dict:
         view = self.view or View(answer="")
         specs = self.specs if view.chart is None else self._spec_list(view.chart)
         words = view.description if isinstance(view.description, list) else [view.description]
         return {
-            "answer": str(esc(view.answer)), "note": str(esc(view.note)), "table": str(_joined(view.table)),
+            "answer": str(esc(view.answer)), "note": str(esc(view.note)), "table": str(tables.styled_by_sheet(_joined(view.table))),
             "rows": clean_rows(view.rows), "specs": [spec.template or spec for spec in specs],
             "fills": [list(map(list, spec.fills)) for spec in specs], "descriptions": [str(w) for w in words],
             "error": self.error, "fault": self._fault, "bad": list(self._bad), "stale": bool(self.error),

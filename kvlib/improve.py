@@ -52,6 +52,8 @@ def improvements(found: Fit, most: int | None = None) -> tuple[Improvement, ...]
     ('lower max_model_len to 19,840', 'passes')
     """
     better, tried, split_passes = [], list(_changes(found)), False
+    if _too_large(found):
+        tried = [change for change in tried if change.quantization or change.typed or "tensor_parallel_size" in change.flags]
     for change in tried:
         passing = [each for each in better if each.fit.verdict.word == "passes"]
         if most is not None and len(passing) >= most and (found.verdict.word == "passes" or _on_these_gpus(passing)):
@@ -64,9 +66,15 @@ def improvements(found: Fit, most: int | None = None) -> tuple[Improvement, ...]
             split_passes |= "tensor_parallel_size" in change.flags and one.fit.verdict.word == "passes"
     if found.verdict.word != "passes":
         if not _on_these_gpus(one for one in better if one.fit.verdict.word == "passes"):
-            better = _together(found, tried) + better
+            better = _together(found, list(_changes(found))) + better
         better.sort(key=lambda each: -WORDS.index(each.fit.verdict.word))
     return tuple(better[:most])
+
+
+def _too_large(found: Fit) -> bool:
+    """Are the weights alone larger than the GPU? Then only narrower or split weights help."""
+    return (found.high.outcome == "weights_do_not_fit"
+            and at(found.memory.weights_bytes, "low") > at(found.memory.total_bytes, "high"))
 
 
 def _on_these_gpus(some: Iterable[Improvement]) -> bool:
@@ -95,17 +103,25 @@ def _applied(found: Fit, change: _Change) -> Improvement | None:
 def _together(found: Fit, tried: list[_Change]) -> list[Improvement]:
     """The first two changes, else three, that pass together on the GPUs there are."""
     single = [change for change in tried if "tensor_parallel_size" not in change.flags and not change.typed]
+    too_large = {stored for stored in {None, *(change.quantization for change in single)} if _stay_too_large(found, stored)}
     for count in (2, 3):
         for some in combinations(single, count):
             flags = [name for change in some for name in change.flags]
             stored = [change.quantization for change in some if change.quantization]
-            if len(set(flags)) < len(flags) or len(stored) > 1:
+            if len(set(flags)) < len(flags) or len(stored) > 1 or (stored[0] if stored else None) in too_large:
                 continue
             one = _applied(found, _Change(" + ".join(change.name for change in some), {k: v for c in some for k, v in c.flags.items()},
                                           {}, stored[0] if stored else None, "; ".join(change.gives_up for change in some)))
             if one is not None and one.fit.verdict.word == "passes":
                 return [one]
     return []
+
+
+def _stay_too_large(found: Fit, quantization: str | None) -> bool:
+    try:
+        return _too_large(found if quantization is None else found.changed(quantization=quantization))
+    except SizingError:
+        return False
 
 
 def _changes(found: Fit) -> Iterator[_Change]:

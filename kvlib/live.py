@@ -24,6 +24,7 @@ WEB = Path(__file__).with_name("web")
 _SEND = """
 const page = (globalThis.kvlibPage ??= { waiting: [] });
 page.embed = vegaEmbed;
+page.vega = vega;
 for (const go of page.waiting.splice(0)) go(vegaEmbed);
 """
 # anywidget gives a widget's script two seconds, and Vega takes longer on a busy machine: so it comes as a value,
@@ -115,40 +116,63 @@ def spec_of(chart) -> dict:
 
 def clean_rows(rows) -> dict:
     """Rows as the browser can read them: plain numbers, None for what is not finite."""
-    return {name: [{k: _plain(v) for k, v in row.items()} for row in _records(table)]
+    return {name: [{k: v if type(v) in _AS_IT_IS else _plain(v) for k, v in row.items()} for row in _records(table)]
             for name, table in (rows or {}).items()}
 
 
-def packed(rows, _widget=None) -> dict:
-    """Rows as they travel: per table its keys, and its columns; a tenth of the bytes.
+_AS_IT_IS = {str, bool, int, type(None)}
 
-    A column of one value is that value, words that come again are named by their place. ``unpacked`` in chart.js reads it.
+
+def packed(rows, _widget=None) -> dict:
+    """Rows as they travel: per table its columns; a tenth of the bytes. ``unpacked`` in chart.js reads it.
+
+    A column of one value is that value; where few values come again and again, each is named by its place among them.
+    Six digits of a number are more than a picture can show.
 
     >>> packed({"bar": [{"part": "weights", "gib": 1.5, "ink": "#fff"}, {"part": "weights", "gib": 2.5, "ink": "#fff"}]})
-    {'bar': {'keys': ['part', 'gib', 'ink'], 'count': 2, 'columns': ['weights', [1.5, 2.5], '#fff']}}
+    {'bar': {'count': 2, 'columns': {'part': 'weights', 'gib': [1.5, 2.5], 'ink': '#fff'}}}
     """
     out = {}
     for name, table in rows.items():
-        keys = list(dict.fromkeys(key for row in table for key in row))
-        columns = [_column([_short(row.get(key)) for row in table]) for key in keys]
-        out[name] = {"keys": keys, "count": len(table), "columns": columns}
+        keys = dict.fromkeys(key for row in table for key in row)
+        out[name] = {"count": len(table), "columns": {key: _column([row.get(key) for row in table]) for key in keys}}
     return out
 
 
 def _column(values: list):
-    if any(isinstance(value, list) for value in values):
-        return values
-    words = list(dict.fromkeys(values))
-    if len(words) == 1 and len(set(map(type, values))) == 1:
-        return words[0]
-    if len(words) * 2 <= len(values) and all(isinstance(word, str) for word in words):
-        places = {word: place for place, word in enumerate(words)}
-        return {"words": words, "places": [places[value] for value in values]}
-    return values
+    kinds = set(map(type, values))
+    if len(kinds) > 1 or list in kinds:
+        return [_short(value) for value in values]
+    few = list(dict.fromkeys(values))
+    if len(few) == 1:
+        return _short(few[0])
+    if len(few) * (2 if str in kinds else 4) <= len(values):
+        places = {value: place for place, value in enumerate(few)}
+        return {"values": [_short(value) for value in few], "places": [places[value] for value in values]}
+    return [_short(value) for value in values] if float in kinds else values
 
 
 def _short(value):
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def changes(before: dict, now: dict) -> dict:
+    """Of packed rows what is not as ``before``: whole tables, or of a table as long as before its changed columns.
+
+    >>> old = packed({"bar": [{"x": 1, "ink": "#fff"}, {"x": 2, "ink": "#fff"}]})
+    >>> changes(old, packed({"bar": [{"x": 1, "ink": "#fff"}, {"x": 3, "ink": "#fff"}]}))
+    {'bar': {'count': 2, 'columns': {'x': [1, 3]}, 'kept': True}}
+    """
+    out = {}
+    for name, table in now.items():
+        was = before.get(name)
+        if table == was:
+            continue
+        if was and was["count"] == table["count"] and was["columns"].keys() == table["columns"].keys():
+            columns = {key: column for key, column in table["columns"].items() if column != was["columns"][key]}
+            table = {"count": table["count"], "columns": columns, "kept": True}
+        out[name] = table
+    return out
 
 
 def _records(table):
@@ -156,6 +180,8 @@ def _records(table):
 
 
 def _plain(value):
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, (str, bool, int, type(None))):
         return value
     if isinstance(value, (list, tuple)):

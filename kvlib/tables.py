@@ -66,6 +66,13 @@ def mark(text, kind: str) -> Html:
     return Html(f'<span class="kv-{kind}" style="{style}" title="{kind}">{esc(text)}</span>')
 
 
+def styled_by_sheet(text: str) -> Html:
+    """The HTML without the styles that stand in it for pages without a style sheet of ours."""
+    for style in ("text-align:left", *filter(None, KINDS.values())):
+        text = text.replace(f' style="{style}"', "")
+    return Html(text)
+
+
 def legend() -> Html:
     """The one line that explains the underlines."""
     return html("{}, {}, computed (plain)", mark("measured", "measured"), mark("assumed", "assumed"))
@@ -158,7 +165,9 @@ class Table:
         for number_, row in enumerate(self.rows):
             cells = [f"<td{side(c)}>{c.cell(row.get(c.key))}</td>" for c in self.columns]
             first = self.columns[0]
-            cells[0] = f'<th scope="row"{side(first)}>{first.cell(row.get(first.key))}</th>'
+            name = first.cell(row.get(first.key))
+            if name:
+                cells[0] = f'<th scope="row"{side(first)}>{name}</th>'
             body.append(f"<tr{' class=kv-on' if number_ == self.highlight else ''}>{''.join(cells)}</tr>")
         caption = f"<caption>{esc(self.caption)}</caption>" if self.caption else ""
         foot = (f'<tfoot><tr><td colspan="{len(self.columns)}" style="text-align:left">{esc(self.footer)}</td></tr></tfoot>'

@@ -79,9 +79,9 @@ def unpacked(tables):
     """Rows that ``kvlib.live.packed`` packed, as the page unpacks them."""
     def values(column, count):
         if isinstance(column, dict):
-            return [column["words"][place] for place in column["places"]]
+            return [column["values"][place] for place in column["places"]]
         return column if isinstance(column, list) else [column] * count
 
-    return {name: [dict(zip(each["keys"], row, strict=True))
-                   for row in zip(*(values(column, each["count"]) for column in each["columns"]), strict=True)]
+    return {name: [dict(zip(each["columns"], row, strict=True))
+                   for row in zip(*(values(column, each["count"]) for column in each["columns"].values()), strict=True)]
             for name, each in tables.items()}

@@ -11,7 +11,7 @@ import altair as alt  # noqa: E402
 from kvlib import charts, controls, inputs  # noqa: E402
 from kvlib.controls import Choice, Number, Panel, PowerOfTwo, Predict, Toggle, View, html, table  # noqa: E402
 from kvlib.errors import SizingError  # noqa: E402
-from panels import Budget, Fit  # noqa: E402
+from panels import Budget, Fit, unpacked  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -118,12 +118,23 @@ def test_a_step_sends_the_changed_rows_and_what_fills_the_spec(monkeypatch):
     monkeypatch.setattr(type(panel.card), "_send", lambda self, msg, buffers=None: sent.append(msg["state"]))
     types(panel, n="20")
     state, = sent
-    assert state.keys() == {"answer", "changed_rows", "fills"} and state["changed_rows"].keys() == {"moved"}
-    assert panel.card.specs == [first] and panel.card.get_state(["rows"])["rows"]["moved"]["columns"] == [20]
+    assert state.keys() == {"answer", "changed_rows", "fills"} and state["changed_rows"] == {
+        "number": 1, "whole": False, "tables": {"moved": {"count": 1, "columns": {"value": 20}, "kept": True}}}
+    assert panel.card.specs == [first] and panel.card.get_state(["rows"])["rows"]["moved"]["columns"] == {"value": 20}
     spec = charts.filled(first, state["fills"][0])
     assert json.loads(json.dumps(spec)) == json.loads(json.dumps(bar_to.__wrapped__(20, "to 20")))
     types(panel, n="10")
-    assert sent[-1]["changed_rows"]["moved"]["columns"] == [10], "back again is a change too"
+    assert sent[-1]["changed_rows"]["tables"]["moved"]["columns"] == {"value": 10}, "back again is a change too"
+
+
+def test_a_page_that_missed_a_change_gets_all_rows(monkeypatch):
+    panel, sent = TwoPictures(), []
+    types(panel, n="20")
+    monkeypatch.setattr(type(panel.card), "_send", lambda self, msg, buffers=None: sent.append(msg["state"]))
+    panel.card._handle_custom_msg({"do": "rows"}, [])
+    changed = sent[-1]["changed_rows"]
+    assert (changed["number"], changed["whole"]) == (2, True)
+    assert unpacked(changed["tables"]) == {"still": [{"value": 1}], "moved": [{"value": 20}]}
 
 
 @pytest.mark.parametrize("text", ["abc", "-5", "", "1e999", "99999999999"])

@@ -24,7 +24,7 @@ def test_the_spec_goes_once_then_only_rows(monkeypatch):
     sent = []
     monkeypatch.setattr(LiveChart, "_send", lambda self, msg, buffers=None: sent.append(msg["state"]))
     chart.rows = {"bars": [{"part": "KV", "gib": 50.0}]}
-    assert sent == [{"rows": {"bars": {"keys": ["part", "gib"], "count": 1, "columns": ["KV", 50.0]}}}]
+    assert sent == [{"rows": {"bars": {"count": 1, "columns": {"part": "KV", "gib": 50.0}}}}]
 
 
 @pytest.mark.parametrize("rows", [
@@ -41,7 +41,7 @@ def test_packed_rows_are_the_rows_again(rows):
 def test_what_repeats_is_sent_once():
     rows = [{"at": i / 3, "colour": charts.COLOURS[("kv", "unused")[i % 2]], "ink": "#000000"} for i in range(100)]
     table = live.packed({"t": rows})["t"]
-    assert table["columns"][1]["words"] == ["#009E73", "#999999"] and table["columns"][2] == "#000000"
+    assert table["columns"]["colour"]["values"] == ["#009E73", "#999999"] and table["columns"]["ink"] == "#000000"
     assert len(json.dumps(table)) < len(json.dumps(rows)) / 4
 
 

@@ -12,6 +12,7 @@ import test_doctests
 
 import kvlib
 from kvlib import catalog, controls
+from kvlib.tables import styled_by_sheet
 from kvlib.website import api, build, links, teaching, twins
 from kvlib.website.lessons import NOTEBOOKS, anchor, names, printed, words_of
 from kvlib.website.notes import NOTES
@@ -183,7 +184,7 @@ def shown_by_the_panel(twin, values):
         return {"error": panel.error}
     words = view.description if isinstance(view.description, list) else [view.description]
     return {"answer": str(controls.esc(view.answer)), "note": str(controls.esc(view.note)),
-            "table": str(controls._joined(view.table)), "descriptions": [str(each) for each in words]}
+            "table": styled_by_sheet(controls._joined(view.table)), "descriptions": [str(each) for each in words]}
 
 
 def shown_by_the_table(data, place):

@@ -31,7 +31,7 @@ def pool_spec() -> dict:
     return charts.themed(charts.blocks("pool", count=MOST, columns=COLUMNS, cell=CELL))
 
 
-@cache
+@charts.made_once("last")
 def turns_spec(last: int) -> dict:
     """A bar a request over the steps: pale while it waits, a cross where it was thrown out; a rule at the moment."""
     y = alt.Y("letter:N", title="request", sort=None, scale=alt.Scale(domain=list(LETTERS), paddingInner=0.3))
@@ -74,7 +74,7 @@ def small_rows(found: tuple[Moment, ...], at: int, usable: int, output: int) -> 
 
 # Lengths as blocks
 
-@cache
+@charts.made_once("most", "share")
 def lengths_spec(most: int, share: int) -> dict:
     """A histogram of blocks a request, with rules at the mean and the 95th percentile."""
     x = charts.axis_x("start", "blocks that a request holds at its end", (0, most))
@@ -144,7 +144,7 @@ def _points(column: list[int]):
     yield WINDOW, column[WINDOW - EVERY:] or [0]
 
 
-@cache
+@charts.made_once("top")
 def requests_spec(top: int) -> dict:
     """Requests running and waiting over the steps; dotted, what arithmetic and flags say."""
     x, y = charts.axis_x("step", "scheduler step", (0, WINDOW)), charts.axis_y("count", "requests", (0, top))
@@ -183,7 +183,7 @@ def requests_rows(run, limits: list[tuple[str, float]]) -> tuple[dict, int]:
     return {"lines": lines, "names": names, "limits": shown}, top
 
 
-@cache
+@charts.made_once("top")
 def knee_spec(top: int) -> dict:
     """Requests at once over their rate: what arithmetic says, the knee, and where the simulation stands."""
     x, y = charts.axis_x("rate", "requests a minute", (0, FASTEST)), charts.axis_y("count", "running at once", (0, top))

@@ -5,8 +5,7 @@ function initialize({ model }) {
   model.on("change:patch", () => {
     model.set("raw", { ...model.get("raw"), ...(model.get("patch").values ?? {}) });
   });
-  // Of the rows only the tables that changed are sent.
-  model.on("change:changed_rows", () => model.set("rows", { ...model.get("rows"), ...model.get("changed_rows") }));
+  keepRows(model);
 }
 
 function askBox(model) {
@@ -201,7 +200,7 @@ function render({ model, el }) {
         hosts[i] = { node, shown: picture(node, model) };
       }
       hosts[i].node.setAttribute("aria-label", words[i] ?? words[0] ?? "");
-      hosts[i].shown.draw(spec, model.get("rows"), fills[i]);
+      hosts[i].shown.draw(spec, newestRows(model), fills[i]);
     });
     for (const extra of hosts.splice(specs.length)) { extra.shown.close(); extra.node.remove(); }
   };
@@ -233,7 +232,7 @@ function render({ model, el }) {
   const watch = {
     "change:raw": showFields,
     "change:answer change:error change:stale change:bad change:note change:table change:actions change:undo change:takeaways": showWords,
-    "change:specs change:fills change:rows change:descriptions": showPictures,
+    "change:specs change:fills change:rows change:changed_rows change:descriptions": showPictures,
     "change:predict": ask.show,
   };
   for (const [events, go] of Object.entries(watch)) model.on(events, go);

@@ -23,9 +23,29 @@ async function vegaEmbedFor(model) {
 }
 
 // Rows travel by columns, so that names and what is alike are sent once: "packed" in live.py.
-function unpacked({ keys, count, columns }) {
-  const value = (column, at) => (Array.isArray(column) ? column[at] : column?.words ? column.words[column.places[at]] : column);
-  return Array.from({ length: count }, (_, at) => Object.fromEntries(keys.map((key, i) => [key, value(columns[i], at)])));
+function unpacked({ count, columns }) {
+  const value = (column, at) => (Array.isArray(column) ? column[at] : column?.places ? column.values[column.places[at]] : column);
+  return Array.from({ length: count }, (_, at) => Object.fromEntries(Object.entries(columns).map(([key, column]) => [key, value(column, at)])));
+}
+
+// Tables with what changed of them: "changes" in live.py.
+function merged(tables, changed) {
+  const whole = (name, { count, columns, kept }) => ({ count, columns: kept ? { ...tables[name].columns, ...columns } : columns });
+  return { ...tables, ...Object.fromEntries(Object.entries(changed).map(([name, table]) => [name, whole(name, table)])) };
+}
+
+// The newest rows of each widget. They are not set in its model: what a page sets there goes back with the next edit.
+// Changes are numbered; where one was lost, all rows are asked for.
+const stores = new Map();
+const newestRows = (model) => stores.get(model.get("me"))?.rows ?? model.get("rows");
+function keepRows(model) {
+  const store = { number: model.get("changed_rows").number ?? 0, rows: model.get("rows") };
+  stores.set(model.get("me"), store);
+  model.on("change:changed_rows", () => {
+    const { number, whole, tables } = model.get("changed_rows");
+    if (whole || number === store.number + 1) Object.assign(store, { number, rows: merged(whole ? {} : store.rows, tables) });
+    else if (number !== store.number) model.send({ do: "rows" });
+  });
 }
 
 // A spec comes once, with blanks where an axis ends or a title stands; what fills them comes beside it, and is a signal
@@ -42,6 +62,16 @@ function withSignals(vega, fills) {
   };
   const signals = fills.map(([, value], i) => ({ name: `kvFill${i}`, value }));
   return { ...put(vega), signals: [...(vega.signals ?? []), ...signals] };
+}
+
+// Rows take the places of those before them, value by value: what stays as it was is not drawn anew.
+function replaceRows(view, name, rows) {
+  const held = view.data(name), both = Math.min(held.length, rows.length);
+  const change = page.vega.changeset().insert(rows.slice(both)).remove(held.slice(both));
+  rows.slice(0, both).forEach((row, at) => {
+    for (const [key, value] of Object.entries(row)) if (held[at][key] !== value) change.modify(held[at], key, value);
+  });
+  view.change(name, change);
 }
 
 // host: the element that holds the picture. Calls are queued, so the newest state is drawn last.
@@ -107,7 +137,7 @@ function picture(host, model) {
         const text = JSON.stringify(table);
         if (text === texts[name]) continue;
         texts[name] = text;
-        try { drawn.view.data(name, unpacked(table)); } catch { /* rows of another picture */ }
+        try { replaceRows(drawn.view, name, unpacked(table)); } catch { /* rows of another picture */ }
       }
       for (const [i, [, value]] of want.fills.entries()) drawn.view.signal(`kvFill${i}`, value);
       fit(drawn.view);

@@ -47,6 +47,7 @@ DRIVE = """async ({ name, settings }) => {
   const wrong = [];
   for (const { inputs, shown, rows } of settings) {
     for (const [label, text] of inputs) put(label, text);
+    await null;   // pictures and their words follow the traits
     const error = card.querySelector(".kv-error").textContent;
     if (shown.error || error) {
       if (error !== shown.error) wrong.push([inputs, "error", error, shown.error]);
