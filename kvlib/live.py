@@ -24,7 +24,6 @@ WEB = Path(__file__).with_name("web")
 _SEND = """
 const page = (globalThis.kvlibPage ??= { waiting: [] });
 page.embed = vegaEmbed;
-page.vega = vega;
 for (const go of page.waiting.splice(0)) go(vegaEmbed);
 """
 # anywidget gives a widget's script two seconds, and Vega takes longer on a busy machine: so it comes as a value,

@@ -66,8 +66,10 @@ function withSignals(vega, fills) {
 
 // Rows take the places of those before them, value by value: what stays as it was is not drawn anew.
 function replaceRows(view, name, rows) {
-  const held = view.data(name), both = Math.min(held.length, rows.length);
-  const change = page.vega.changeset().insert(rows.slice(both)).remove(held.slice(both));
+  let held;
+  try { held = view.data(name); } catch { return; }   // rows of another picture
+  const both = Math.min(held.length, rows.length);
+  const change = view.changeset().insert(rows.slice(both)).remove(held.slice(both));
   rows.slice(0, both).forEach((row, at) => {
     for (const [key, value] of Object.entries(row)) if (held[at][key] !== value) change.modify(held[at], key, value);
   });
@@ -137,7 +139,7 @@ function picture(host, model) {
         const text = JSON.stringify(table);
         if (text === texts[name]) continue;
         texts[name] = text;
-        try { replaceRows(drawn.view, name, unpacked(table)); } catch { /* rows of another picture */ }
+        replaceRows(drawn.view, name, unpacked(table));
       }
       for (const [i, [, value]] of want.fills.entries()) drawn.view.signal(`kvFill${i}`, value);
       fit(drawn.view);

@@ -173,7 +173,6 @@ class Lessons(TemplateExporter):
             return f'<figure>{self.pictures.tag(self.pictures.stored(data["image/png"]), words, about.get("width"))}</figure>'
         if "text/html" in data:
             made = _STYLE.sub("", data["text/html"]).replace(_HOW, "")
-            made = re.sub(r'<th scope="row"([^>]*)></th>', r"<td\1></td>", made)   # an empty cell heads nothing
             return re.sub(r"<table\b.*?</table>", lambda table: scrolling(table.group(0)), made, flags=re.DOTALL)
         return printed(data.get("text/plain", ""))
 

@@ -38,7 +38,8 @@ ARM = """([root, watched]) => {
   window.kvStep = new Promise(done => {
     let start = 0, first = 0, last = 0, quiet = null;
     const end = () => { eye.disconnect(); done(first ? [first - start, last - start] : null); };
-    const eye = new MutationObserver(() => {
+    const eye = new MutationObserver((changes) => {
+      if (changes.every(change => change.type === "attributes" && places.includes(change.target))) return;   // its words
       last = performance.now();
       first ||= last;
       clearTimeout(quiet);
