@@ -75,7 +75,8 @@ __all__ = [
     "Action", "Panel", "Predict", "View", "Choice", "Fraction", "Input", "Number", "PowerOfTwo", "Rows", "TextBox", "Toggle",
     "Col", "Html", "Table", "code", "esc", "gib", "html", "mark", "size", "steps_table", "strong", "table", "forget",
 ]
-_HOW = "Run this notebook in JupyterLab to move the controls."
+HOW = ("Run this notebook in JupyterLab to move the controls. VS Code: choose the kernel in .venv and run the cell. "
+        "Colab, GitHub, nbviewer: download the repository and start python run.py.")
 
 
 def _strict() -> bool:
@@ -557,7 +558,7 @@ class Panel(T.HasTraits):
             parts += [Html(t._repr_html_()) if isinstance(t, Table) else esc(t) for t in shown if t is not None]
             if view.note:
                 parts.append(html("<p><small>{}</small></p>", view.note))
-        parts.append(html("<p><small>{}</small></p>", _HOW))
+        parts.append(html("<p><small>{}</small></p>", HOW))
         return Html("\n".join(parts))
 
     def plain(self) -> str:

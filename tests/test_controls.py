@@ -2,6 +2,7 @@
 import gc
 import json
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,9 @@ pytest.importorskip("ipywidgets")
 
 import altair as alt  # noqa: E402
 from kvlib import charts, controls, inputs  # noqa: E402
-from kvlib.controls import Choice, Number, Panel, PowerOfTwo, Predict, Toggle, View, html, table  # noqa: E402
+from kvlib.controls import Choice, Number, Panel, PowerOfTwo, Predict, Toggle, View, html, mark, table  # noqa: E402
 from kvlib.errors import SizingError  # noqa: E402
+from kvlib.tables import styled_by_sheet  # noqa: E402
 from panels import Budget, Fit, unpacked  # noqa: E402
 
 
@@ -428,3 +430,17 @@ def test_a_panel_whose_pictures_come_with_its_state_has_the_chart_library_too():
             return view
 
     assert Drawn().card.specs and Drawn().card.vega
+
+
+def test_an_empty_cell_heads_no_row():
+    shown = table([{"what": "weights", "gib": 1}, {"what": "", "gib": 2}]).html
+    assert shown.count('<th scope="row"') == 1 and shown.count("<td") == 3
+
+
+def test_in_a_card_the_sheet_styles_what_a_bare_page_styles_in_place():
+    bare = table([{"what": html("{}", mark("1.5", "assumed"))}], {"what": "what"}).html
+    assert "border-bottom:2px dotted" in bare
+    assert styled_by_sheet(bare) == bare.replace(' style="border-bottom:2px dotted"', "")
+    css = (Path(controls.__file__).parent / "web" / "card.css").read_text("utf-8")
+    for rule in (".kv-table .kv-l { text-align: left; }", ".kv-measured { border-bottom: 2px solid", ".kv-assumed { border-bottom: 2px dotted"):
+        assert rule in css, "what is left out of the markup stands in the sheet"

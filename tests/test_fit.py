@@ -636,3 +636,18 @@ def test_the_first_few_improvements_are_those_of_the_whole_list(model, gpu):
     every = [(each.name, each.gain) for each in improvements(found)]
     for most in (1, 2, 4):
         assert [(each.name, each.gain) for each in improvements(found, most)] == every[:most]
+
+
+@pytest.mark.parametrize("model, gpu", [("Qwen3-30B-A3B", "RTX 4090"), ("Qwen3-30B-A3B", "L4"), ("gpt-oss-120b", "H100 SXM 80GB"), ("Qwen3-8B", "L4"),
+                                        ("Llama-3.3-70B", "H100 SXM 80GB")])
+@pytest.mark.parametrize("typed", [{}, {"free_gib": 10.0}, {"weights_gib": 200.0}, {"available_gib": 3.0}])
+def test_what_cannot_help_is_left_out_and_nothing_else(model, gpu, typed, monkeypatch):
+    """Where the weights are larger than the card, changes that leave them so are not tried."""
+    from kvlib import improve
+
+    def told():
+        return [(each.name, each.gain) for each in improvements(fit(model, "--max-model-len 16384", gpu=gpu, **typed), 4)]
+
+    few = told()
+    monkeypatch.setattr(improve, "_too_large", lambda found: False)
+    assert few == told()

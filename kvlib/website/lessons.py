@@ -14,6 +14,7 @@ from nbconvert.exporters import TemplateExporter
 from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
+from kvlib.controls import HOW
 from kvlib.website.checks import box
 from kvlib.website.maths import mathml
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = re.compile(r"<style>table\.kv-table\{.*?</style>", re.DOTALL)   # once in the site's style is enough
-_HOW = "<p><small>Run this notebook in JupyterLab to move the controls.</small></p>"
+_HOW = f"<p><small>{HOW}</small></p>"
 _LINK = re.compile(r'<a\b[^>]*?\bhref="([^"#:]*?)([\w-]+)\.(?:ipynb|md)(#[^"]*)?"[^>]*>(.*?)</a>', re.DOTALL)
 WIDE = 110      # characters of a printed table that a page holds
 _LAST = re.compile(r"(?m)^(\w+)\(\)\s*\Z")
