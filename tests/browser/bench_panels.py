@@ -3,8 +3,9 @@
     python run.py bench --panels            # all notebooks
     python run.py bench --panels 00 04      # those whose names begin so
 
-The bare round trip is an ipywidgets slider that sets a label. Times go from the key to the last change of the words or
-the picture; each is the median of 30 steps, there and back. Bytes are those of the page's websockets, both ways.
+The bare round trip is an ipywidgets slider that sets a label, half of it before a panel's steps and half after.
+Times go from the key to the last change of the words or the picture; each is the median of 30 steps, there and back.
+Bytes are those of the page's websockets, both ways.
 kvlib's share is processor time of the panel's own answer to a step, over twelve stops that it has not seen before.
 What misses its aim is listed at the end.
 """
@@ -85,10 +86,10 @@ def step(page, root, handle, watched, key):
     return page.evaluate("() => window.kvStep")
 
 
-def steps(page, root, handle, watched, keys):
+def steps(page, root, handle, watched, keys, count=STEPS):
     """[(first, last) in ms, ...] of the steps that changed something."""
     there, back = keys
-    found = [step(page, root, handle, watched, there if number % 2 else back) for number in range(STEPS + WARM_UP)]
+    found = [step(page, root, handle, watched, there if number % 2 else back) for number in range(count + WARM_UP)]
     return [each for each in found[WARM_UP:] if each]
 
 
@@ -140,8 +141,11 @@ def bench_panel(page, notebook, place, traffic, bare):
     if handle is None:
         return None
     root = card.element_handle()
-    bare_root, bare_handle = bare
-    trips = [last for _, last in steps(page, bare_root, bare_handle, ".widget-label:not(.widget-readout)", ("ArrowRight", "ArrowLeft"))]
+
+    def bare_trips():
+        return [last for _, last in steps(page, *bare, ".widget-label:not(.widget-readout)", ("ArrowRight", "ArrowLeft"), STEPS // 2)]
+
+    trips = bare_trips()
     handle.focus()
     root.evaluate(WATCH)
     page.evaluate(SHIFTS)
@@ -155,7 +159,7 @@ def bench_panel(page, notebook, place, traffic, bare):
             page.wait_for_timeout(40)
         end = step(page, root, handle, ".kv-card, .kv-answer, .kv-picture, .kv-result", keys[1])
         dragged = end and round(end[1], 1)
-    trip, last = median(trips), median([each[1] for each in found])
+    trip, last = median(trips + bare_trips()), median([each[1] for each in found])
     return {"panel": str(place), "moved": field.name, "pictures": card.locator(PICTURE).count(), "trip_ms": trip,
             "first_ms": median([each[0] for each in found]), "step_ms": last, "ratio": round(last / trip, 2) if last and trip else None,
             "kvlib_ms": kvlib_share(twin, field), "steps": len(found), "step_bytes": sent // (STEPS + WARM_UP),

@@ -247,6 +247,21 @@ class Notebook:
         """A cell's element."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
 
+    def save_and_reload(self, words):
+        """Save, load the page anew, and wait for the card that has `words`.
+
+        On a busy machine Lab itself may ask the kernel too early, and says "model not found": then once more."""
+        self.command("docmanager:save")
+        self.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+        card = self.page.locator(".kv-card", has_text=words).first
+        for _ in range(3):
+            self.page.reload()
+            self.page.wait_for_function(READY, timeout=60_000)
+            self.wait_idle()
+            card.or_(self.page.get_by_text("model not found").first).first.wait_for(timeout=60_000)
+            if self.page.get_by_text("model not found").count() == 0:
+                return
+
     def output(self, index):
         """The element under a code cell in which its results stand."""
         return self.cell(index).locator(".jp-OutputArea").first

@@ -21,10 +21,15 @@ DROP = """([box, name, text]) => {
 
 
 @pytest.fixture
-def card(lab, page):
+def opened(lab, page):
     notebook = open_notebook(page, lab, NAME)
     notebook.run_all()
     assert notebook.errors() == []
+    return notebook
+
+
+@pytest.fixture
+def card(opened, page):
     found = page.locator(".kv-card", has_text="Will it fit?").first
     expect(found.locator("svg.marks").first).to_be_visible()
     return found
@@ -95,14 +100,11 @@ def test_without_a_clipboard_the_text_is_shown(card, page):
     expect(card.get_by_label("The text, to be copied by hand")).to_have_value("vllm serve Qwen/Qwen3-30B-A3B --max-model-len 32768")
 
 
-def test_a_reload_keeps_what_was_typed(card, page):
+def test_a_reload_keeps_what_was_typed(opened, card, page):
     box = card.get_by_label("2 · Command")
     box.fill("vllm serve Qwen/Qwen3-30B-A3B --max-model-len 8192 --port 7")
     box.press("Tab")
     expect(card.get_by_label("Longest request", exact=True)).to_have_value("8,192")
-    page.keyboard.press("Control+S")
-    page.reload()
-    page.locator(".jp-Cell").first.wait_for(timeout=60_000)
-    page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer").evaluate("page => { page.scrollTop = 900; }")
+    opened.save_and_reload("Will it fit?")
     again = page.locator(".kv-card", has_text="Will it fit?").first
     expect(again.get_by_label("2 · Command")).to_have_value("vllm serve Qwen/Qwen3-30B-A3B --max-model-len 8192 --port 7", timeout=60_000)

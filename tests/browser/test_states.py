@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from .lab import CURRENT, READY, guarded_page, open_notebook
+from .lab import CURRENT, guarded_page, open_notebook
 from .walk import NOTEBOOKS, PLACES, Seen, in_theme, move_by_keyboard, move_by_mouse, panels_of
 
 pytestmark = pytest.mark.browser
@@ -229,15 +229,7 @@ def test_after_a_reload_the_newest_state_is_there(lab, page):
     opened.run_all()
     seen = Seen(card_of(opened, SPLIT.cell), SPLIT.twin())
     move_by_mouse(seen, seen.twin._inputs["max_model_len"])
-    opened.command("docmanager:save")
-    page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
-    for _ in range(3):  # on a busy machine Lab itself may ask the kernel too early, and says "model not found"
-        page.reload()
-        page.wait_for_function(READY)
-        opened.wait_idle()
-        expect(opened.output(SPLIT.cell)).to_contain_text(re.compile("tokens|model not found"))
-        if "not found" not in opened.output(SPLIT.cell).inner_text():
-            break
+    opened.save_and_reload(seen.twin.title)
     again = Seen(card_of(opened, SPLIT.cell), seen.twin)
     again.agrees()
     move_by_keyboard(again, again.twin._inputs["max_model_len"])
