@@ -32,7 +32,8 @@ A panel is a class: inputs, a picture without data, and ``compute``. The example
     Fit()                                    # last line of the cell; may be shown again anywhere
 
 * Inputs: ``PowerOfTwo Number Fraction Choice Toggle TextBox Rows`` (see :mod:`kvlib.inputs`).
-* ``chart`` returns an Altair chart, a list of them, or None. ``View(chart=...)`` replaces it (costs a redraw).
+* ``chart`` returns an Altair chart, a list of them, or None. ``View(chart=...)`` replaces it: a redraw,
+  unless it comes from a function with ``charts.made_once`` and only the end of an axis or a title differs.
 * ``answer``, ``note`` and cells: plain strings are escaped; ``html(template, *values)`` builds markup.
 * ``mark(text, "measured" | "assumed" | "computed")`` underlines a figure by where it comes from.
 * ``compute`` raising ``SizingError`` (or ValueError from ``TextBox(read=...)``) becomes the red sentence;

@@ -65,10 +65,11 @@ function withSignals(vega, fills) {
 }
 
 // Rows take the places of those before them, value by value: what stays as it was is not drawn anew.
-function replaceRows(view, name, rows) {
+// Rows of other columns take no places: a value that they lack would stay behind.
+function replaceRows(view, name, rows, alike) {
   let held;
   try { held = view.data(name); } catch { return; }   // rows of another picture
-  const both = Math.min(held.length, rows.length);
+  const both = alike ? Math.min(held.length, rows.length) : 0;
   const change = view.changeset().insert(rows.slice(both)).remove(held.slice(both));
   rows.slice(0, both).forEach((row, at) => {
     for (const [key, value] of Object.entries(row)) if (held[at][key] !== value) change.modify(held[at], key, value);
@@ -79,7 +80,8 @@ function replaceRows(view, name, rows) {
 // host: the element that holds the picture. Calls are queued, so the newest state is drawn last.
 function picture(host, model) {
   let drawn = null, box = null, wanted = null, last = null, running = false, gone = false;
-  let spec = null, specText = "", room = host.clientWidth, texts = {}, tight = false;
+  let spec = null, specText = "", room = host.clientWidth, texts = {}, columns = {}, tight = false;
+  const namesOf = (table) => JSON.stringify(Object.keys(table.columns));
   const note = document.createElement("div");
   note.className = "kv-drawing-problem";
 
@@ -112,9 +114,11 @@ function picture(host, model) {
     const full = structuredClone(spec);
     full.datasets = { ...(full.datasets ?? {}) };
     texts = {};
+    columns = {};
     for (const [name, table] of Object.entries(rows)) {
       full.datasets[name] = unpacked(table);
       texts[name] = JSON.stringify(table);
+      columns[name] = namesOf(table);
     }
     const patch = (vega) => withSignals(vega, fills);
     const made = await vegaEmbed(next, full, { actions: false, renderer: "svg", defaultStyle: false, patch });
@@ -139,7 +143,9 @@ function picture(host, model) {
         const text = JSON.stringify(table);
         if (text === texts[name]) continue;
         texts[name] = text;
-        replaceRows(drawn.view, name, unpacked(table));
+        const names = namesOf(table), alike = names === columns[name];
+        columns[name] = names;
+        replaceRows(drawn.view, name, unpacked(table), alike);
       }
       for (const [i, [, value]] of want.fills.entries()) drawn.view.signal(`kvFill${i}`, value);
       fit(drawn.view);

@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from kvlib.live import web
+
 from .lab import open_notebook
 
 pytestmark = pytest.mark.browser
@@ -241,3 +243,26 @@ def contrast(*colours):
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
     dark, bright = sorted(map(light, colours))
     return (bright + 0.05) / (dark + 0.05)
+
+
+KEEP = """() => {
+  const rows = { t: { count: 2, columns: { x: [1, 2], y: 5 } } };
+  const traits = { me: "one", rows, changed_rows: {} }, asked = [], heard = [];
+  keepRows({ get: name => traits[name], on: (_, go) => heard.push(go), send: what => asked.push(what.do) });
+  const tell = (number, table, whole) => {
+    traits.changed_rows = { number, whole, tables: { t: table } };
+    heard.forEach(go => go());
+    return [unpacked(newestRows({ get: name => traits[name] }).t), asked.length];
+  };
+  return [tell(1, { count: 2, columns: { x: [1, 3] }, kept: true }, false), tell(3, { count: 2, columns: { y: 9 }, kept: true }, false),
+          tell(4, { count: 1, columns: { x: 7, y: { values: ["a"], places: [0] } } }, true)];
+}"""
+
+
+def test_a_page_that_missed_a_change_asks_for_all_rows(page):
+    page.goto("about:blank")
+    page.add_script_tag(content=web("chart.js"))
+    first, lost, whole = page.evaluate(KEEP)
+    assert first == [[{"x": 1, "y": 5}, {"x": 3, "y": 5}], 0]
+    assert lost == [first[0], 1], "what is not understood changes nothing"
+    assert whole == [[{"x": 7, "y": "a"}], 1]
