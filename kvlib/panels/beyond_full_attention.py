@@ -121,7 +121,7 @@ class WindowCharge(Panel):
         bars = base.mark_bar(height=34).encode(x=x, x2="end:Q", y=alt.Y("bar:N", title=None, sort=None, scale=alt.Scale(
             domain=["grows", "charged"])), color=alt.Color("colour:N", scale=None, legend=None))
         words = base.mark_text(align="left", dx=5, fontWeight="bold").encode(
-            x=alt.X("start:Q"), y=alt.Y("bar:N"), text="label:N", color=alt.Color("ink:N", scale=None, legend=None))
+            x=alt.X("word:Q"), y=alt.Y("bar:N"), text="label:N", color=alt.Color("ink:N", scale=None, legend=None))
         return (bars + words + charts.guess_rule()).properties(width=charts.WIDTH - 60, height=130)
 
     def compute(self, s):
@@ -131,7 +131,9 @@ class WindowCharge(Panel):
         blue, green = charts.COLOURS["window"], charts.COLOURS["kv"]
 
         def part(bar, start, end, label, colour):
-            return {"bar": bar, "start": start, "end": end, "label": label, "colour": colour, "ink": charts.ink_on(colour)}
+            inside = (end - start) * 3.3 > 8 * len(label)    # pixels to a KiB, and of a letter
+            return {"bar": bar, "start": start, "end": end, "label": label, "colour": colour, "word": start if inside else end,
+                    "ink": charts.ink_on(colour) if inside else "currentColor"}
 
         parts = [part("grows", 0, growth, f"full {growth:.1f}", green), part("charged", 0, full, f"full {full:.1f}", green),
                  part("charged", full, full + window, f"window {window:.1f}", blue)]
