@@ -191,7 +191,7 @@ class EightAtOnce(Panel):
 
     name = "03-eight"
     title = "Eight requests of full length in 3,215 blocks: Llama-3.1-8B on 24 GiB"
-    inputs = [Number("max_model_len", 8192, min=4096, max=8192, at_most=131072, at_least=1, label="Longest request",
+    inputs = [Number("max_model_len", 8192, min=4096, max=8192, step=128, at_most=131072, at_least=1, label="Longest request",
                      unit="tokens", flag="--max-model-len", help="Prompt and answer together.")]
     predict = Predict("Which is the longest max_model_len with which eight requests fit at once?",
                       answer=lambda: longest_for(8), unit="tokens", within=1,
