@@ -120,8 +120,9 @@ def made_once(*names):
             given = makes.bind(*args, **kwargs)
             given.apply_defaults()
             blanks = {name: f"<{name}>" if isinstance(given.arguments[name], str) else 1e9 + number for number, name in enumerate(names)}
+            fills = tuple((blank, given.arguments[name]) for name, blank in blanks.items())
             open_spec = template(**given.arguments | blanks)
-            spec = filled(open_spec, fills := tuple((blank, given.arguments[name]) for name, blank in blanks.items()))
+            spec = filled(open_spec, fills)
             spec.template, spec.fills = open_spec, fills
             return spec
         return made

@@ -77,7 +77,7 @@ __all__ = [
     "Col", "Html", "Table", "code", "esc", "gib", "html", "mark", "size", "steps_table", "strong", "table", "forget",
 ]
 HOW = ("Run this notebook in JupyterLab to move the controls. VS Code: choose the kernel in .venv and run the cell. "
-        "Colab, GitHub, nbviewer: download the repository and start python run.py.")
+       "Colab, GitHub, nbviewer: download the repository and start python run.py.")
 
 
 def _strict() -> bool:

@@ -51,9 +51,10 @@ def improvements(found: Fit, most: int | None = None) -> tuple[Improvement, ...]
     >>> [(each.name, each.fit.verdict.word) for each in improvements(tight)][0]
     ('lower max_model_len to 19,840', 'passes')
     """
-    better, tried, split_passes = [], list(_changes(found)), False
+    better, possible, split_passes = [], list(_changes(found)), False
+    tried = possible
     if _too_large(found):
-        tried = [change for change in tried if change.quantization or change.typed or "tensor_parallel_size" in change.flags]
+        tried = [change for change in possible if change.quantization or change.typed or "tensor_parallel_size" in change.flags]
     for change in tried:
         passing = [each for each in better if each.fit.verdict.word == "passes"]
         if most is not None and len(passing) >= most and (found.verdict.word == "passes" or _on_these_gpus(passing)):
@@ -66,7 +67,7 @@ def improvements(found: Fit, most: int | None = None) -> tuple[Improvement, ...]
             split_passes |= "tensor_parallel_size" in change.flags and one.fit.verdict.word == "passes"
     if found.verdict.word != "passes":
         if not _on_these_gpus(one for one in better if one.fit.verdict.word == "passes"):
-            better = _together(found, list(_changes(found))) + better
+            better = _together(found, possible) + better
         better.sort(key=lambda each: -WORDS.index(each.fit.verdict.word))
     return tuple(better[:most])
 

@@ -51,6 +51,7 @@ function keepRows(model) {
 // A spec comes once, with blanks where an axis ends or a title stands; what fills them comes beside it, and is a signal
 // of the picture: "made_once" in charts.py.
 function withSignals(vega, fills) {
+  if (!fills.length) return vega;
   const put = (part) => {
     if (Array.isArray(part)) return part.map(put);
     if (part && typeof part === "object") return Object.fromEntries(Object.entries(part).map(([key, each]) => [key, put(each)]));
