@@ -396,7 +396,7 @@ def test_first_start_without_a_network_says_so(tmp_path):
 
 # Runs inside the cut-off: takes the port, starts run.py, and tells what answered.
 DRIVER = r"""
-import json, os, re, signal, socket, struct, subprocess, sys, time, urllib.request
+import json, os, re, signal, socket, struct, subprocess, sys, time, urllib.error, urllib.request
 if "alone" in sys.argv:  # a network of its own has its loopback switched off
     import fcntl
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -409,13 +409,24 @@ start = time.monotonic()
 lab = subprocess.Popen([sys.executable, "run.py", "lab", "--no-browser", "--ip=127.0.0.1", "--port=%d" % port],
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace", start_new_session=True)
 said, page, url = [], "", ""
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+def first_page(url):  # Lab names its address before it listens there
+    while True:
+        try:
+            return opener.open(url, timeout=30).read().decode()
+        except urllib.error.URLError:
+            if lab.poll() is not None or time.monotonic() - start > 60:
+                raise
+            time.sleep(0.1)
+
 try:
     for line in lab.stdout:
         said.append(line)
         found = re.search(r"http://127\.0\.0\.1:\d+/\S+", line)
         if found:
             url = found.group()
-            page = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30).read().decode()
+            page = first_page(url)
             break
 finally:
     lab.terminate()
