@@ -11,10 +11,12 @@ Vega itself comes from ``vl_convert.javascript_bundle`` in one widget per kernel
 from __future__ import annotations
 
 import functools
+import gzip
 import math
 import os
 import sys
 import uuid
+import zlib
 from pathlib import Path
 
 import anywidget
@@ -27,11 +29,15 @@ page.embed = vegaEmbed;
 for (const go of page.waiting.splice(0)) go(vegaEmbed);
 """
 # anywidget gives a widget's script two seconds, and Vega takes longer on a busy machine: so it comes as a value,
-# loaded by a script that is ready at once.
+# loaded by a script that is ready at once; packed, since it is most of what a notebook sends.
 _CARRY = """
+async function load(packed) {
+  const text = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const address = URL.createObjectURL(new Blob([await new Response(text).blob()], { type: "text/javascript" }));
+  await import(address).finally(() => URL.revokeObjectURL(address));
+}
 function initialize({ model }) {
-  const address = URL.createObjectURL(new Blob([model.get("script")], { type: "text/javascript" }));
-  import(address).catch((problem) => console.warn("kvlib: Vega did not load:", problem)).finally(() => URL.revokeObjectURL(address));
+  load(model.get("script")).catch((problem) => console.warn("kvlib: Vega did not load:", problem));
 }
 export default { initialize };
 """
@@ -53,27 +59,32 @@ def _cache_folder() -> Path:
 
 
 def vega_bundle() -> str:
-    """The script that carries Vega, Vega-Lite and vega-embed (0.9 MB). Making it takes seconds,
-    so it is kept in the user's cache folder, by version; an unwritable folder is no error."""
+    """The script that carries Vega, Vega-Lite and vega-embed (0.9 MB)."""
+    return gzip.decompress(_packed_vega()).decode()
+
+
+def _packed_vega() -> bytes:
+    """``vega_bundle`` as it travels (0.3 MB). Making it takes seconds, so it is kept in the user's
+    cache folder, by version; an unwritable folder is no error."""
     import vl_convert
 
     kept = None
     try:
-        kept = _cache_folder() / f"vega-{vl_convert.__version__}-{hash_of(_SEND)}.js"
-        text = kept.read_text("utf-8")
-        if text.endswith("/* whole */\n"):
-            return text
-    except (OSError, RuntimeError, UnicodeDecodeError):
+        kept = _cache_folder() / f"vega-{vl_convert.__version__}-{hash_of(_SEND)}.js.gz"
+        packed = kept.read_bytes()
+        if gzip.decompress(packed):
+            return packed
+    except (OSError, RuntimeError, EOFError, zlib.error):
         pass
-    text = vl_convert.javascript_bundle(_SEND) + "\n/* whole */\n"
+    packed = gzip.compress(vl_convert.javascript_bundle(_SEND).encode(), mtime=0)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         part = kept.with_suffix(f".{os.getpid()}.part")
-        part.write_text(text, "utf-8")
+        part.write_bytes(packed)
         part.replace(kept)
     except (OSError, AttributeError):
         pass
-    return text
+    return packed
 
 
 def hash_of(text: str) -> str:
@@ -89,7 +100,7 @@ def _vega_class():
         """Carries Vega to the page; needs no view of its own."""
 
         _esm = _CARRY
-        script = T.Unicode().tag(sync=True)
+        script = T.Bytes().tag(sync=True)
 
     return VegaOnce
 
@@ -101,7 +112,7 @@ def vega_reference() -> str:
     """The reference by which a widget finds the one Vega carrier of this kernel."""
     global _carrier
     if _carrier is None or _carrier.comm is None:
-        _carrier = _vega_class()(script=vega_bundle())
+        _carrier = _vega_class()(script=_packed_vega())
     return f"IPY_MODEL_{_carrier.model_id}"
 
 
