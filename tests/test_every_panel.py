@@ -7,7 +7,7 @@ pytest.importorskip("ipywidgets")
 
 from kvlib import charts, controls  # noqa: E402
 
-from test_no_dull_control import kinds  # noqa: E402
+from test_no_dull_control import edits, kinds  # noqa: E402
 
 
 @pytest.fixture(params=kinds(), ids=lambda kind: kind.name)
@@ -40,6 +40,26 @@ def test_each_picture_states_its_figures_in_words(panel):
     shown = panel._shown()
     assert shown["specs"], "a panel shows a picture"
     assert shown["descriptions"] and all(re.search(r"\d", words) for words in shown["descriptions"])
+
+
+def test_long_numbers_are_grouped(panel):
+    """As it starts and with each input at both its ends; what is typed or printed by vLLM stands as it is."""
+    assert ungrouped(panel) == []
+    for name, _, values in [(field.name, *rest) for field in panel.inputs for _, *rest in edits(panel, field)]:
+        start = panel.raw[name]
+        for value in (values[0], values[-1]) if values else ():
+            panel._change({name: value})
+            assert ungrouped(panel) == [], (name, value)
+        panel._change({name: start})
+
+
+def ungrouped(panel):
+    shown = panel._shown()
+    markup = re.sub(r"<(code|pre|samp)\b.*?</\1>", "", shown["answer"] + shown["note"] + shown["table"], flags=re.S)
+    ours = [part for part in re.split("(?=<table)", markup) if ">flag</th>" not in part] + shown["descriptions"]
+    ours += [value for rows in shown["rows"].values() for row in rows for key, value in row.items()
+             if isinstance(value, str) and key not in ("colour", "ink")]
+    return [text for text in (plain(each.replace("<", " <")) for each in ours) if re.search(r"(?<![\w.,/-])\d{5,}(?![\w/-])", text)]
 
 
 def test_each_axis_has_a_title(panel):

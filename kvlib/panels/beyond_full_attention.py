@@ -59,7 +59,7 @@ class LayerLens(Panel):
         lines = base.mark_line().encode(x=x, y=y, detail="series:N", color=colour, strokeDash=alt.StrokeDash(
             "dash:N", legend=None, scale=alt.Scale(domain=[0, 1, 2], range=[[1, 0], [6, 4], [2, 3]])))
         words = base.transform_filter("datum.label").mark_text(align="right", dy=-8, fontWeight="bold").encode(
-            x=x, y=y, text="label:N", color=colour)
+            x=x, y=y, text="label:N")
         at = alt.Chart(alt.NamedData("at")).mark_rule(strokeDash=[2, 3]).encode(x=x)
         picture = (lines + words + at).properties(width=charts.WIDTH, height=230)
         return [canvas("layers", height=SHOWN_LINES * LINE + 2), picture]

@@ -85,7 +85,7 @@ class Refusal(Panel):
 
     @staticmethod
     def _pairs(s):
-        lines = {6.28: "24 × 0.92 − 15.0 − 0.8, the program's row 4", 6.31: "printed in the note's message, with 51440"}
+        lines = {6.28: "24 × 0.92 − 15.0 − 0.8, the program's row 4", 6.31: "printed in the note's message, with 51,440"}
         if s.available_gib not in lines:
             lines[s.available_gib] = "yours"
         rows = [{"gib": f"{value:.2f}", "old": llama(value, "0.28").estimated_max_model_len,
@@ -218,8 +218,8 @@ class EightAtOnce(Panel):
         each, pool = sized.blocks_per_request, sized.num_gpu_blocks
         spare = pool - 8 * each
         pieces = [{"start": i * each, "end": (i + 1) * each, "middle": (i + 0.5) * each, "word": str(i + 1),
-                   "colour": KV if (i + 1) * each <= pool else REFUSED, "opacity": 1.0 if i % 2 else 0.75,
-                   "ink": "#ffffff" if i % 2 else INK} for i in range(8) if i * each < 4200]
+                   "colour": (colour := KV if (i + 1) * each <= pool else REFUSED), "opacity": 1.0 if i % 2 else 0.75,
+                   "ink": charts.ink_on(colour) if i % 2 else INK} for i in range(8) if i * each < 4200]
         count = f"{abs(spare):,} block{'s' * (abs(spare) != 1)} " + ("left over" if spare >= 0 else "missing")
         guess = None if self.guess is None else min(4200, 8 * on_a_card(
             **PROGRAM[3], max_model_len=max(1, min(131072, int(self.guess)))).blocks_per_request)
