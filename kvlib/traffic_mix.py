@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 from .traffic_files import LONGEST, TrafficError
@@ -45,7 +46,7 @@ class Lengths:
             return rng.randint(self.low, self.high)
         return max(1, round(self.low * math.exp(rng.gauss(0, self.sigma))))
 
-    @property
+    @cached_property
     def sigma(self) -> float:
         """Spread of the logarithm of a log-normal length."""
         return math.log(self.high / self.low) / P95
@@ -108,6 +109,32 @@ class Mix:
         if self.prefix_tokens and self.prefix_share and rng.random() < self.prefix_share:
             return self.prefix_tokens + prompt, output, rng.randrange(self.prefixes), self.prefix_tokens
         return prompt, output
+
+    def lengths(self, count: int, seed: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Prompts and outputs, in tokens, of the ``count`` requests that ``draw`` takes from ``random.Random(seed)``.
+
+        >>> Mix(lognormal(500, 2000), lognormal(100, 300)).lengths(2, seed=1)
+        ((1481, 529), (263, 60))
+        """
+        if self.prompt.kind == self.output.kind == "log-normal" and not (self.prefix_tokens and self.prefix_share):
+            return _every_other(self.prompt, count, seed, 0), _every_other(self.output, count, seed, 1)
+        rng = random.Random(seed)
+        rows = [self.draw(rng) for _ in range(count)]
+        return tuple(row[0] for row in rows), tuple(row[1] for row in rows)
+
+
+@lru_cache(maxsize=4)
+def _normals(count: int, seed: int) -> tuple[float, ...]:
+    """Normal draws: another median or spread only scales them."""
+    rng = random.Random(seed)
+    return tuple(rng.gauss(0, 1) for _ in range(count))
+
+
+@lru_cache(maxsize=16)
+def _every_other(lengths: Lengths, count: int, seed: int, first: int) -> tuple[int, ...]:
+    """The log-normal lengths of ``count`` requests where prompts (``first`` 0) and outputs (1) take turns at the draws."""
+    low, sigma, exp = lengths.low, lengths.sigma, math.exp
+    return tuple([round(low * exp(draw * sigma)) or 1 for draw in _normals(2 * count, seed)[first::2]])
 
 
 class FromRows:

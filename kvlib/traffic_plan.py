@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import add
 from typing import NamedTuple
 
 from .engine import Engine
 from .model import Model
 from .traffic_files import TrafficError
-from .traffic_groups import ChunkGroup, StateGroup, WindowGroup
+from .traffic_groups import ChunkGroup, FullGroup, StateGroup, WindowGroup
 from .traffic_launch import settings_for
+from .traffic_mix import Mix
 from .units import cdiv
 
 COMFORTABLE = 0.10  # margin from which the rule of thumb is called comfortably met
@@ -117,31 +122,46 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
     if not isinstance(samples, int) or samples < 1:
         raise TrafficError(f"samples is {samples!r:.40}; it must be a whole number of at least 1", field="samples", found=samples)
     settings, needed, _ = settings_for(model, engine, num_gpu_blocks, groups)
-    rng = random.Random(seed)
     longest, cut = settings.max_model_len, 0
-    tokens, ends, steps, lives, kinds = [], [], [], [], {}
-    for _ in range(samples):
-        prompt, output, *_ = mix.draw(rng)
-        if prompt >= longest or prompt + output > longest:
-            cut += 1
-        prompt = min(prompt, longest - 1)
-        output = min(output, longest - prompt)
-        held = [blocks_at_end(group, prompt + output - 1) for group in settings.groups]
-        for group, blocks in zip(settings.groups, held):
-            kinds.setdefault(group.kind, []).append(blocks)
-        tokens.append(prompt + output)
-        ends.append(sum(held))
-        steps.append(output)
-        lives.append(sum(_block_steps(group, prompt, output) for group in settings.groups))
-    by_kind = tuple(_by_kind(kind, samples, blocks) for kind, blocks in kinds.items())
-    tokens_mean, steps_mean, over_life = sum(tokens) / samples, sum(steps) / samples, sum(lives) / sum(steps)
+    prompts, outputs = _lengths(mix, samples, seed)
+    tokens = list(map(add, prompts, outputs))
+    if max(tokens) > longest or max(prompts) >= longest:
+        cut = sum([total > longest or prompt >= longest for prompt, total in zip(prompts, tokens)])
+        prompts = [prompt if prompt < longest else longest - 1 for prompt in prompts]
+        tokens = [total if total < longest else longest for total in tokens]
+    kinds, lives = {}, 0
+    for group in {id(group.alike): group for group in settings.groups}.values():
+        alike = len(group.alike)
+        kinds.setdefault(group.kind, []).append((alike, _at_end(group, tokens)))
+        lives += alike * _block_steps(group, prompts, tokens)
+    held = {kind: _together(parts) for kind, parts in kinds.items()}
+    by_kind = tuple(_by_kind(kind, sum(alike for alike, _ in kinds[kind]), blocks) for kind, blocks in held.items())
+    ends = _together([(1, blocks) for blocks in held.values()])
+    steps = sum(tokens) - sum(prompts)
+    tokens_mean, steps_mean, over_life = sum(tokens) / samples, steps / samples, lives / steps
     return Expectation(
         samples=samples, tokens_mean=tokens_mean, tokens_p95=percentile(tokens, 0.95), by_kind=by_kind, blocks_mean=sum(ends) / samples,
-        blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life, steps_mean=steps_mean, cut=cut, ends=tuple(ends),
+        blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life, steps_mean=steps_mean, cut=cut, ends=ends,
         **_quotients(settings, needed, ends, tokens_mean, over_life, steps_mean))
 
 
-def _quotients(settings, needed: int, ends, tokens_mean: float, over_life: float, steps_mean: float) -> dict:
+def _lengths(mix, samples: int, seed: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Prompts and outputs of that many requests, in tokens."""
+    if isinstance(mix, Mix):
+        return mix.lengths(samples, seed)
+    rng = random.Random(seed)
+    rows = [mix.draw(rng) for _ in range(samples)]
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def _together(parts: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
+    """Blocks of each request over ``(groups alike, blocks in one of them)``."""
+    if len(parts) == 1 and parts[0][0] == 1:
+        return parts[0][1]
+    return tuple(map(sum, zip(*([alike * blocks for blocks in held] for alike, held in parts))))
+
+
+def _quotients(settings, needed: int, ends: tuple[int, ...], tokens_mean: float, over_life: float, steps_mean: float) -> dict:
     """What the requests come to in one pool: how many at once, and the rates at which a limit is reached."""
     usable, budget = settings.usable_blocks, tokens_mean - 1  # the last token is never computed
     return {
@@ -149,66 +169,70 @@ def _quotients(settings, needed: int, ends, tokens_mean: float, over_life: float
         "concurrency_p95": usable / percentile(ends, 0.95), "concurrency_expected": usable / over_life,
         "rate_pool": usable / over_life / steps_mean,
         "rate_tokens": settings.max_num_batched_tokens / budget if budget else float("inf"),
-        "rate_seqs": settings.max_num_seqs / steps_mean, "never_fit": sum(end > usable for end in ends)}
+        "rate_seqs": settings.max_num_seqs / steps_mean, "never_fit": len(ends) - bisect_right(_rising(ends), usable)}
 
 
-def percentile(values: list[int], share: float) -> int:
+@lru_cache(maxsize=8)
+def _rising(values: tuple[int, ...]) -> list[int]:
+    return sorted(values)
+
+
+def percentile(values: Sequence[int], share: float) -> int:
     """The smallest of the values that at least that share of them does not exceed.
 
     >>> percentile([5, 1, 4, 2, 3], 0.5), percentile(list(range(1, 101)), 0.95)
     (3, 95)
     """
-    ordered = sorted(values)
+    ordered = _rising(tuple(values))
     return ordered[max(0, cdiv(int(share * 10_000) * len(ordered), 10_000) - 1)]
 
 
-def _by_kind(kind: str, samples: int, blocks: list[int]) -> GroupBlocks:
-    """Sum the groups of a kind, request by request."""
-    count = len(blocks) // samples
-    each = [sum(blocks[at:at + count]) for at in range(0, len(blocks), count)]
-    return GroupBlocks(kind, count, sum(each) / samples, percentile(each, 0.5), percentile(each, 0.95), max(each))
+def _by_kind(kind: str, groups: int, blocks: tuple[int, ...]) -> GroupBlocks:
+    return GroupBlocks(kind, groups, sum(blocks) / len(blocks), percentile(blocks, 0.5), percentile(blocks, 0.95), max(blocks))
 
 
-def blocks_at_end(group, computed: int) -> int:
-    """Blocks of a group that a request holds once ``computed`` of its tokens have their place, while it decodes."""
+def _at_end(group, tokens: list[int]) -> tuple[int, ...]:
+    """Blocks of a group that each request holds once all but the last of its ``tokens`` are computed."""
     if isinstance(group, StateGroup):
-        return 1
-    return cdiv(computed, group.block) - group.out_of_view(computed - 1)
+        return (1,) * len(tokens)
+    block, more = group.block, group.block - 2
+    taken = [(total + more) // block for total in tokens]
+    if type(group) is not FullGroup:
+        taken = [blocks - group.out_of_view(total - 2) for blocks, total in zip(taken, tokens)]
+    return tuple(taken)
 
 
-def _block_steps(group, prompt: int, output: int) -> int:
-    """Blocks held, summed over the steps of a request whose prompt is computed in one."""
-    first, last = prompt, prompt + output - 1
+def _block_steps(group, prompts: Sequence[int], tokens: list[int]) -> int:
+    """Blocks held, summed over the steps of all requests, each with its prompt computed in one."""
     if isinstance(group, StateGroup):
-        return output
-    total = _sum_up(last, group.block) - _sum_up(first - 1, group.block)
+        return sum(tokens) - sum(prompts)
+    block = group.block
+    total = _sum_up([total - 1 for total in tokens], block) - _sum_up([prompt - 1 for prompt in prompts], block)
     if isinstance(group, WindowGroup):
-        return total - _sum_down(last - group.reach, group.block) + _sum_down(first - 1 - group.reach, group.block)
+        return total - (_sum_down([total - 1 - group.reach for total in tokens], block)
+                        - _sum_down([prompt - 1 - group.reach for prompt in prompts], block))
     if isinstance(group, ChunkGroup):
-        return total - sum(group.out_of_view(computed - 1) for computed in range(first, last + 1))
+        return total - sum(group.out_of_view(at) for first, end in zip(prompts, tokens) for at in range(first - 1, end - 1))
     return total
 
 
-def _sum_up(number: int, block: int) -> int:
-    """The sum of k / block, rounded up, for k from 1 to ``number``.
+def _sum_up(numbers: list[int], block: int) -> int:
+    """For each of the numbers, the sum of k / block, rounded up, for k from 1 to it; all of them together.
 
-    >>> _sum_up(5, 2)  # 1 + 1 + 2 + 2 + 3
-    9
+    >>> _sum_up([5], 2), _sum_up([5, 1], 2)  # 1 + 1 + 2 + 2 + 3, and 1
+    (9, 10)
     """
-    whole, rest = divmod(max(0, number), block)
-    return block * whole * (whole + 1) // 2 + rest * (whole + 1)
+    return sum([(whole + 1) * (2 * number - block * whole) for number in numbers for whole in (number // block,)]) // 2
 
 
-def _sum_down(number: int, block: int) -> int:
-    """The sum of k / block, rounded down, for k from 1 to ``number``.
+def _sum_down(numbers: list[int], block: int) -> int:
+    """For each of the numbers, the sum of k / block, rounded down, for k from 1 to it; all of them together.
 
-    >>> _sum_down(5, 2)  # 0 + 1 + 1 + 2 + 2
-    6
+    >>> _sum_down([5], 2), _sum_down([5, -3], 2)  # 0 + 1 + 1 + 2 + 2, and nothing
+    (6, 6)
     """
-    if number <= 0:
-        return 0
-    whole, rest = divmod(number + 1, block)
-    return block * whole * (whole - 1) // 2 + rest * whole
+    return sum([whole * (2 * number + 2 - block * (whole + 1)) for number in numbers if number > 0
+                for whole in ((number + 1) // block,)]) // 2
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Time is counted in scheduler steps; seconds come from an assumed time a step. Ev
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import takewhile
 
@@ -53,9 +53,13 @@ class Opening:
 
 def mix_of(asked: Asked) -> Opening:
     """The mix behind what was asked, to be drawn from once. Raises TrafficError where a p95 is below its median."""
+    return Opening(_lengths_of(asked), asked.share)
+
+
+def _lengths_of(asked: Asked):
     if asked.rows:
-        return Opening(traffic.FromRows(dict(row) for row in asked.rows), asked.share)
-    return Opening(traffic.Mix(_lengths(asked.shape, *asked.prompt), _lengths(asked.shape, *asked.output)), asked.share)
+        return traffic.FromRows(dict(row) for row in asked.rows)
+    return traffic.Mix(_lengths(asked.shape, *asked.prompt), _lengths(asked.shape, *asked.output))
 
 
 def _lengths(shape: str, first: int, second: int):
@@ -106,8 +110,8 @@ def most_seqs(asked: Asked, rate: float, pool: int, batched: int, seed: int = SE
 
 @lru_cache(maxsize=64)
 def drawn(asked: Asked, model: str = MODEL) -> traffic.Expectation:
-    """The requests drawn for the arithmetic, against the whole pool."""
-    return traffic.expect(model_of(model), engine_of(), mix_of(asked), num_gpu_blocks=WHOLE, samples=SAMPLES)
+    """The requests drawn for the arithmetic, against the whole pool; what they begin with does not matter to it."""
+    return traffic.expect(model_of(model), engine_of(), _lengths_of(asked), num_gpu_blocks=WHOLE, samples=SAMPLES)
 
 
 def expected(asked: Asked, pool: int, seqs: int | None = None, batched: int | None = None, model: str = MODEL) -> traffic.Expectation:
@@ -116,7 +120,7 @@ def expected(asked: Asked, pool: int, seqs: int | None = None, batched: int | No
     >>> expected(DOCUMENTS, QUARTER).blocks_p95
     419
     """
-    return drawn(asked, model).against(model_of(model), engine_of(seqs, batched), pool)
+    return drawn(replace(asked, share=0.0), model).against(model_of(model), engine_of(seqs, batched), pool)
 
 
 def per_step(a_minute: float, seconds: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 
 import altair as alt
@@ -93,8 +94,8 @@ def lengths_rows(held, mean: float, p95: int, guess=None) -> tuple[dict, int, in
     most = tier(max(p95 * 1.25, 2), BLOCKS)
     wide = most / BINS
     counts = [0] * BINS
-    for blocks in held:
-        counts[min(BINS - 1, int(blocks / wide))] += 1
+    for blocks, requests in Counter(held).items():
+        counts[min(BINS - 1, int(blocks / wide))] += requests
     shares = [100 * count / len(held) for count in counts]
     top = tier(max(shares) * 1.15, SHARES) if max(shares) <= 87 else 100
     bins = [{"start": i * wide, "end": (i + 1) * wide, "share": share,
