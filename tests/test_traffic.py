@@ -1,6 +1,7 @@
 """Laws of the simulation, request mixes by hand arithmetic, and input that is no request."""
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -240,6 +241,34 @@ def test_blocks_of_windows_and_states_by_hand():
     assert [(part.kind, part.groups, part.p95) for part in window.by_kind] == [("sliding", 1, 9), ("full", 1, 38)]
     state = traffic.expect(HYBRID, engine(), mix, num_gpu_blocks=1001, samples=5)
     assert [(part.kind, part.groups, part.p95) for part in state.by_kind] == [("state", 3, 3), ("full", 1, 1)]
+
+
+@pytest.mark.parametrize("prompt", [traffic.lognormal(500, 2000), traffic.uniform(1, 900), traffic.fixed(70)], ids=lambda each: each.kind)
+@pytest.mark.parametrize("output", [traffic.lognormal(100, 300), traffic.fixed(5)], ids=lambda each: each.kind)
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_lengths_at_once_are_those_drawn_one_by_one(prompt, output, share):
+    mix, rng = traffic.Mix(prompt, output, share, 3, 40), random.Random(7)
+    one_by_one = [mix.draw(rng)[:2] for _ in range(200)]
+    assert list(zip(*mix.lengths(200, seed=7))) == one_by_one
+
+
+@given(kinds, st.lists(st.tuples(st.integers(1, 250), st.integers(1, 90)), min_size=1, max_size=9))
+@settings(deadline=None, max_examples=40)
+def test_a_mix_asks_for_what_its_requests_ask_for_one_by_one(groups, rows):
+    """Whole requests only: max_model_len cuts the longest."""
+    launch = kvlib.Engine(max_model_len=200, max_num_batched_tokens=256, max_num_seqs=1)
+    groups = by_hand(launch, groups)
+
+    def asked(rows):
+        requests = iter(rows)
+        mix = SimpleNamespace(draw=lambda rng: next(requests))
+        return traffic.expect(None, launch, mix, num_gpu_blocks=300, samples=len(rows), groups=groups)
+
+    together, alone = asked(rows), [asked([row]) for row in rows]
+    assert together.ends == sum((each.ends for each in alone), ())
+    assert together.cut == sum(each.cut for each in alone)
+    steps = sum(each.steps_mean for each in alone)
+    assert together.blocks_over_life == pytest.approx(sum(each.blocks_over_life * each.steps_mean for each in alone) / steps)
 
 
 @given(kinds, st.integers(1, 90), st.integers(1, 60))
