@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from operator import add
+from operator import add, mul
 from typing import NamedTuple
 
 from .engine import Engine
@@ -122,13 +122,14 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
     if not isinstance(samples, int) or samples < 1:
         raise TrafficError(f"samples is {samples!r:.40}; it must be a whole number of at least 1", field="samples", found=samples)
     settings, needed, _ = settings_for(model, engine, num_gpu_blocks, groups)
-    longest, cut = settings.max_model_len, 0
+    longest = settings.max_model_len
     prompts, outputs = _lengths(mix, samples, seed)
     tokens = list(map(add, prompts, outputs))
-    if max(tokens) > longest or max(prompts) >= longest:
-        cut = sum([total > longest or prompt >= longest for prompt, total in zip(prompts, tokens)])
-        prompts = [prompt if prompt < longest else longest - 1 for prompt in prompts]
-        tokens = [total if total < longest else longest for total in tokens]
+    too_long = [at for at, total in enumerate(tokens) if total > longest]
+    if too_long:
+        prompts = list(prompts)
+        for at in too_long:
+            prompts[at], tokens[at] = min(prompts[at], longest - 1), longest
     kinds, lives = {}, 0
     for group in {id(group.alike): group for group in settings.groups}.values():
         alike = len(group.alike)
@@ -141,7 +142,7 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
     tokens_mean, steps_mean, over_life = sum(tokens) / samples, steps / samples, lives / steps
     return Expectation(
         samples=samples, tokens_mean=tokens_mean, tokens_p95=percentile(tokens, 0.95), by_kind=by_kind, blocks_mean=sum(ends) / samples,
-        blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life, steps_mean=steps_mean, cut=cut, ends=ends,
+        blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life, steps_mean=steps_mean, cut=len(too_long), ends=ends,
         **_quotients(settings, needed, ends, tokens_mean, over_life, steps_mean))
 
 
@@ -195,8 +196,7 @@ def _at_end(group, tokens: list[int]) -> tuple[int, ...]:
     """Blocks of a group that each request holds once all but the last of its ``tokens`` are computed."""
     if isinstance(group, StateGroup):
         return (1,) * len(tokens)
-    block, more = group.block, group.block - 2
-    taken = [(total + more) // block for total in tokens]
+    taken = _blocks_below(tokens, group.block)
     if type(group) is not FullGroup:
         taken = [blocks - group.out_of_view(total - 2) for blocks, total in zip(taken, tokens)]
     return tuple(taken)
@@ -207,32 +207,39 @@ def _block_steps(group, prompts: Sequence[int], tokens: list[int]) -> int:
     if isinstance(group, StateGroup):
         return sum(tokens) - sum(prompts)
     block = group.block
-    total = _sum_up([total - 1 for total in tokens], block) - _sum_up([prompt - 1 for prompt in prompts], block)
+    total = _sum_up(tokens, block) - _sum_up(prompts, block)
     if isinstance(group, WindowGroup):
-        return total - (_sum_down([total - 1 - group.reach for total in tokens], block)
-                        - _sum_down([prompt - 1 - group.reach for prompt in prompts], block))
+        return total - (_sum_down([total - group.reach for total in tokens], block)
+                        - _sum_down([prompt - group.reach for prompt in prompts], block))
     if isinstance(group, ChunkGroup):
         return total - sum(group.out_of_view(at) for first, end in zip(prompts, tokens) for at in range(first - 1, end - 1))
     return total
 
 
-def _sum_up(numbers: list[int], block: int) -> int:
-    """For each of the numbers, the sum of k / block, rounded up, for k from 1 to it; all of them together.
+def _blocks_below(ends: Sequence[int], block: int) -> list[int]:
+    """For each end, the blocks of one token less."""
+    more = block - 2
+    return [(end + more) // block for end in ends]
 
-    >>> _sum_up([5], 2), _sum_up([5, 1], 2)  # 1 + 1 + 2 + 2 + 3, and 1
+
+def _sum_up(ends: Sequence[int], block: int) -> int:
+    """For each end, the sum of k / block, rounded up, for k from 1 to below it; all of them together.
+
+    >>> _sum_up([6], 2), _sum_up([6, 2], 2)  # 1 + 1 + 2 + 2 + 3, and 1
     (9, 10)
     """
-    return sum([(whole + 1) * (2 * number - block * whole) for number in numbers for whole in (number // block,)]) // 2
+    blocks = _blocks_below(ends, block)
+    count = sum(blocks)
+    return sum(map(mul, blocks, ends)) - count - block * (sum(map(mul, blocks, blocks)) - count) // 2
 
 
-def _sum_down(numbers: list[int], block: int) -> int:
-    """For each of the numbers, the sum of k / block, rounded down, for k from 1 to it; all of them together.
+def _sum_down(ends: Sequence[int], block: int) -> int:
+    """For each end, the sum of k / block, rounded down, for k from 1 to below it; all of them together.
 
-    >>> _sum_down([5], 2), _sum_down([5, -3], 2)  # 0 + 1 + 1 + 2 + 2, and nothing
+    >>> _sum_down([6], 2), _sum_down([6, -2], 2)  # 0 + 1 + 1 + 2 + 2, and nothing
     (6, 6)
     """
-    return sum([whole * (2 * number + 2 - block * (whole + 1)) for number in numbers if number > 0
-                for whole in ((number + 1) // block,)]) // 2
+    return sum([whole * (2 * end - block * (whole + 1)) for end in ends if end > 0 for whole in (end // block,)]) // 2
 
 
 @dataclass(frozen=True)
