@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -87,6 +88,8 @@ def written(source: str | None) -> tuple:
     if not source or len(source) > 1024 or source.lstrip().startswith("{"):
         return ()
     try:
+        if not os.path.exists(os.path.expanduser(source)):
+            return ()
         path = Path(source).expanduser()
         beside = (path, path / "config.json", path / "hf_quant_config.json", path.parent / "hf_quant_config.json")
         return tuple((each.name, each.stat().st_mtime_ns) for each in beside if each.exists())

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -85,6 +86,13 @@ def read_command(text: str) -> tuple[Engine, Other]:
         raise EngineError("the command is empty; paste a line such as vllm serve Qwen/Qwen3-8B --max-model-len 32768")
     if len(text) > MAX_TEXT:
         raise EngineError(f"the command is {len(text):,} characters long; paste the command alone")
+    engine, other = _read(text)
+    own = {name: dict(getattr(other, name)) for name in ("no_effect", "takes_memory", "given")}
+    return engine, other._replace(**own)
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> tuple[Engine, Other]:
     if (printed := _printed_args(text)) is not None:
         return engine_from_flags({name: value for name, value in printed.items() if value is not None}, model_of(printed))
     environment = tuple(assignments(text))

@@ -121,13 +121,11 @@ class Engine:
     def __init__(self, **flags):
         for name, value in flags.items():
             check_flag(name, value)
-        self._take({name: spec.default for name, spec in _FIELDS.items()} | flags)
+        self._take(_DEFAULTS | flags)
 
     def _take(self, flags: dict) -> None:
         """Hold flags that were each checked already."""
-        for name, value in flags.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_version", parse_version(self.vllm_version))
+        vars(self).update(flags, _version=parse_version(flags["vllm_version"]))
         if self.draft_model is not None and not isinstance(self.draft_model, Model):
             object.__setattr__(self, "draft_model", load_model(self.draft_model))
         self._check_together()
@@ -157,7 +155,7 @@ class Engine:
         for name, value in flags.items():
             check_flag(name, value)
         copy = object.__new__(type(self))
-        copy._take({name: getattr(self, name) for name in _FIELDS} | flags)
+        copy._take(vars(self) | flags)
         return copy
 
     def changed(self) -> dict:
@@ -169,6 +167,7 @@ class Engine:
 
 
 _FIELDS = {spec.name: spec for spec in dataclasses.fields(Engine)}
+_DEFAULTS = {name: spec.default for name, spec in _FIELDS.items()}
 
 
 def check_flag(name: str, value) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from .errors import EngineError
@@ -118,10 +119,18 @@ def parse_version(text: str) -> Version:
     >>> parse_version("0.20").number, parse_version("0.29.1rc1.dev17").number
     ((0, 20, 2), (0, 29, 1))
     """
-    match = re.fullmatch(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.+-]?[a-zA-Z].*)?", str(text).strip())
-    if not match:
+    version = _read(str(text).strip())
+    if version is None:
         raise EngineError(f"vllm_version is {text!r}; write a release such as 0.33 or 0.28.0",
                           flag="vllm_version", found=text, expected="a release such as 0.33")
+    return version
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> Version | None:
+    match = re.fullmatch(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.+-]?[a-zA-Z].*)?", text)
+    if not match:
+        return None
     major, minor = int(match[1]), int(match[2])
     patch = int(match[3]) if match[3] is not None else LAST_PATCH.get((major, minor), 0)
-    return Version((major, minor, patch), str(text).strip().lstrip("v"))
+    return Version((major, minor, patch), text.lstrip("v"))

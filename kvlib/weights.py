@@ -184,8 +184,14 @@ def expected_weights(model: Model, engine: Engine, quantization: str | None = No
     seen = _seen(model, quantization, tp) if as_reported else None
     if seen is not None:
         return Expected(seen[0], "measured", "launches printed it: " + seen[1])
-    computed = weights_per_gpu(model, dtype=engine.dtype if engine.dtype in ("auto", "float32") else "auto",
-                               quantization=quantization, tensor_parallel_size=tp, pipeline_parallel_size=pp, draft=draft)
+    dtype = engine.dtype if engine.dtype in ("auto", "float32") else "auto"
+    return _computed(model, dtype, quantization, tp, pp, draft)
+
+
+@lru_cache(maxsize=1024)
+def _computed(model: Model, dtype: str, quantization: str | None, tp: int, pp: int, draft: bool) -> Expected:
+    computed = weights_per_gpu(model, dtype=dtype, quantization=quantization, tensor_parallel_size=tp,
+                               pipeline_parallel_size=pp, draft=draft)
     band = loaded_band(model, computed, quantization)
     return Expected(band, "computed", band.source, computed.notes)
 
