@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -162,12 +163,13 @@ def size_plan(made: Plan, *, available_bytes=None, memory: MemoryBudget | None =
     stages = tuple(Stage(layers, each, have, max(0, have) // each if each else 0)
                    for layers, each, have in zip(made.stage_layers, bytes_per_block, available))
     fit = made.blocks_that_fit(available)
-    num_blocks, room = max(0, fit), fit - made.held_back_blocks
-    checked = [(stage.bytes_per_block, stage.available_bytes - made.held_back_blocks * stage.bytes_per_block)
+    held = made.held_back_blocks
+    num_blocks, room = max(0, fit), fit - held
+    checked = [(stage.bytes_per_block, stage.available_bytes - held * stage.bytes_per_block)
                for stage in stages if stage.bytes_per_block]
     asked = made.setup.max_model_len
     needed = made.blocks_per_request(asked)
-    estimate = asked if needed <= room else _longest(made.blocks_per_request, room, asked)
+    estimate = asked if needed <= room else _longest_request(made, room, asked)
     length = asked
     if engine.max_model_len == -1 and 0 < estimate < asked:
         length, needed = estimate, made.blocks_per_request(estimate)
@@ -216,18 +218,20 @@ def _available(made: Plan, given, memory) -> tuple[list[int], str]:
     return values, "measured"
 
 
+def _longest_request(made: Plan, room: int, longest: int) -> int:
+    """:func:`_longest` for a plan, without a search where every layer keeps every token."""
+    (specs, count), *others = made.alike
+    if specs[0].grows and not others:
+        tokens_in_block = specs[0].block_size * made.engine.decode_context_parallel_size
+        return min(longest, max(0, room // count) * tokens_in_block)
+    return _longest(made.blocks_per_request, room, longest)
+
+
 def _longest(blocks_for: Callable[[int], int], room: int, longest: int) -> int:
     """The longest request, in tokens, that takes at most ``room`` blocks; 0 where even one token takes more."""
     if blocks_for(1) > room:
         return 0
-    low, high = 1, longest
-    while low < high:
-        middle = (low + high + 1) // 2
-        if blocks_for(middle) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_right(range(1, longest + 1), room, key=blocks_for)
 
 
 def printed_tokens(made: Plan, num_blocks: int, concurrency: float, max_model_len: int, whole=int) -> int:
@@ -249,7 +253,7 @@ def _judge(made: Plan, memory, checked, num_blocks: int, needed: int, length: in
         return "max_model_len", Refusal(message="auto-fit finds no length: not even one token fits")
     for each, have in checked:
         if each * needed > have:
-            quoted = _longest(made.blocks_per_request, have // each, length)  # vLLM stops at the first stage
+            quoted = _longest_request(made, have // each, length)  # vLLM stops at the first stage
             return "max_model_len", Refusal(gib_text(each * needed), gib_text(have), quoted,
                                             f"one request of {length:,} tokens does not fit")
     if state_blocks_wanted(made) > num_blocks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from .engine import Engine
 from .errors import SizingError
@@ -65,12 +66,14 @@ class MemoryBudget:
 
     def pick(self, side: str) -> MemoryBudget:
         """All ints: ``"typical"``, or the ``"least"`` or ``"most"`` cache that the bands allow."""
-        if not self.assumed:
-            return self
-        end = {"typical": ("typical", "typical"), "least": ("low", "high"), "most": ("high", "low")}[side]
-        memory, use = end
-        return MemoryBudget(at(self.total_bytes, memory), *(at(getattr(self, term), use) for term in TERMS),
-                            None if self.free_bytes is None else at(self.free_bytes, memory))
+        return _picked(self, side) if self.assumed else self
+
+
+@lru_cache(maxsize=4096)
+def _picked(budget: MemoryBudget, side: str) -> MemoryBudget:
+    memory, use = {"typical": ("typical", "typical"), "least": ("low", "high"), "most": ("high", "low")}[side]
+    return MemoryBudget(at(budget.total_bytes, memory), *(at(getattr(budget, term), use) for term in TERMS),
+                        None if budget.free_bytes is None else at(budget.free_bytes, memory))
 
 
 def at(value: int | Band, side: str) -> int:

@@ -7,7 +7,6 @@ widest group needs. Source: vLLM's get_kv_cache_groups and get_kv_cache_config_f
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
@@ -99,7 +98,10 @@ def plan(model: Model, engine: Engine) -> Plan:
     groups = tuple(_group(specs, setup.max_model_len, flight, dcp) for specs in grouped)
     stages = _stage_ends(model, engine)
     per_stage = tuple(max(_bytes_on_stage(group, start, end) for group in groups) for start, end in stages)
-    alike = Counter(tuple(spec for spec, _ in group.specs) for group in groups)
+    alike: dict[tuple[Spec, ...], int] = {}
+    for group in groups:
+        specs = tuple(spec for spec, _ in group.specs)
+        alike[specs] = alike.get(specs, 0) + 1
     return Plan(model, engine, setup, block, groups, tuple(end - start for start, end in stages), per_stage, tuple(alike.items()))
 
 
@@ -201,13 +203,19 @@ def _one_page_size(model: Model, buckets: dict[Spec, list[int]]) -> dict[Spec, l
 
 
 def _group(specs, max_model_len: int, flight: int, dcp: int) -> Group:
+    blocks = max(blocks_per_request(spec, max_model_len, flight, dcp) for spec, _ in specs)
+    return Group(**_at_any_length(specs), blocks_per_request=blocks, specs=specs)
+
+
+@lru_cache(maxsize=4096)
+def _at_any_length(specs) -> dict:
+    """What of a group does not depend on the length of a request."""
     first = specs[0][0]
     kinds = list(dict.fromkeys(spec.kind for spec, _ in specs))
     page = first.page_size_bytes if len(specs) == 1 else sum(s.page_size_bytes * len(i) for s, i in specs)
-    return Group(kind="+".join(kinds), layers=sum(len(indices) for _, indices in specs),
-                 block_size=min(spec.block_size for spec, _ in specs), page_size_bytes=page,
-                 blocks_per_request=max(blocks_per_request(spec, max_model_len, flight, dcp) for spec, _ in specs),
-                 layer_indices=tuple(sorted({index for _, indices in specs for index in indices})), specs=specs)
+    return dict(kind="+".join(kinds), layers=sum(len(indices) for _, indices in specs),
+                block_size=min(spec.block_size for spec, _ in specs), page_size_bytes=page,
+                layer_indices=tuple(sorted({index for _, indices in specs for index in indices})))
 
 
 def _stage_ends(model: Model, engine: Engine) -> list[tuple[int, int]]:
