@@ -53,21 +53,26 @@ class Fit:
     quantization: str | None = None
     folder: Path | None = None
     notes: tuple[str, ...] = ()
-    cautions: tuple[str, ...] = ()   # what must stand beside the verdict
+    doubts: tuple[str, ...] = ()   # what speaks against the log
     base: Engine | None = None   # the engine of the question itself, whose log and typed memory these are
     logged: bool = False         # the log is of a launch with these very flags: its figures may stand beside foretold ones
     asked: Mapping = field(default_factory=dict, repr=False)   # the arguments of fit()
 
-    @property
+    @cached_property
     def exact(self) -> bool:
         """True where nothing is assumed: the answer is a figure, or as wide as the rounding of what was printed."""
         return self.engine.num_gpu_blocks_override is not None or "available" in self.terms or not self.assumed
 
-    @property
+    @cached_property
     def assumed(self) -> tuple[str, ...]:
         """The terms of the budget that no one has measured or typed."""
         return tuple(name for name, term in self.terms.items()
                      if term.kind == "assumed" or term.kind == "computed" and isinstance(term.value, Band))
+
+    @cached_property
+    def cautions(self) -> tuple[str, ...]:
+        """What must stand beside the verdict."""
+        return tuple(dict.fromkeys((*_cautions(self), *self.doubts)))
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -103,8 +108,9 @@ class Fit:
 
     def changed(self, *, typed: Mapping | None = None, quantization: str | None = None, **flags) -> Fit:
         """The same question with some flags, some typed memory, or another storage of the weights."""
-        return _fit(self.model, self.engine.replace(**flags), self.other, launch=self.launch,
-                    typed=replace(self.typed, **(typed or {})), folder=self.folder,
+        engine = self.engine.replace(**flags) if flags else self.engine
+        typed = replace(self.typed, **typed) if typed else self.typed
+        return _fit(self.model, engine, self.other, launch=self.launch, typed=typed, folder=self.folder,
                     quantization=quantization or self.quantization, base=self.base, asked=self.asked)
 
     def before_the_log(self) -> Fit | None:
@@ -228,20 +234,21 @@ def _folder_of(config: Any) -> Path | None:
     if not isinstance(config, (str, os.PathLike)) or (isinstance(config, str) and len(config) > 1024):
         return None
     try:
-        path = Path(config).expanduser()
-        return path if path.is_dir() else path.parent if path.is_file() else None
+        path = os.path.expanduser(config)
+        return Path(path) if os.path.isdir(path) else Path(path).parent if os.path.isfile(path) else None
     except (OSError, ValueError, RuntimeError):
         return None
 
 
 def _fit(model: Model, engine: Engine, other: Other, *, launch, typed: Typed, quantization, folder, base, asked) -> Fit:
-    notes, cautions = list(other.notes), []
+    notes, doubts = list(other.notes), []
     typed = still_typed(model, typed, engine, base, quantization)
     made = plan(model, engine)
-    own = own_engine(launch, made, other, quantization, typed, base, notes, cautions)
+    own = own_engine(launch, made, other, quantization, typed, base, notes, doubts)
     if engine.data_parallel_size > 1:
         notes.append(f"the figures are of one of {engine.data_parallel_size:,} data-parallel engines, and of its GPUs")
-    terms = terms_of(made, launch if own is not None else None, own, typed, quantization, folder, notes, cautions)
+    terms = terms_of(made, launch if own is not None else None, own, typed, quantization, folder, notes,
+                     doubts)
     reserve = (0, terms["reserve"].value, 0) if "reserve" in terms else (terms[name].value for name in RESERVE)
     memory = MemoryBudget(terms["total_bytes"].value, terms["weights_bytes"].value, *reserve,
                           free_bytes=terms["free_bytes"].value if "free_bytes" in terms else None)
@@ -253,10 +260,9 @@ def _fit(model: Model, engine: Engine, other: Other, *, launch, typed: Typed, qu
             sizes = _with_weights(sizes, memory)
     else:
         sizes = [size_plan(made, memory=memory.pick(side)) for side in ("least", "typical", "most")]
-    found = Fit(model, engine, other, terms, memory, *sizes, launch=launch, typed=typed, quantization=quantization,
-                folder=folder, notes=tuple(notes), base=base, asked=asked, logged=own is not None and _same_pool(made, own))
-    cautions = tuple(dict.fromkeys((*_cautions(found), *cautions)))
-    return replace(found, cautions=cautions) if cautions else found
+    return Fit(model, engine, other, terms, memory, *sizes, launch=launch, typed=typed,
+               quantization=quantization, folder=folder, notes=tuple(notes), doubts=tuple(doubts), base=base, asked=asked,
+               logged=own is not None and _same_pool(made, own))
 
 
 def _cautions(found: Fit) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations
+from types import MappingProxyType
 from typing import NamedTuple
 
 from . import catalog
@@ -94,11 +95,24 @@ class _Change(NamedTuple):
 def _applied(found: Fit, change: _Change) -> Improvement | None:
     """A change and what it gains; None where it gains nothing or cannot be."""
     try:
-        after = found.changed(typed=change.typed, quantization=change.quantization, **change.flags)
+        after = _changed(found, change.flags, change.typed, change.quantization)
     except SizingError:
         return None
     gain = _gain(found, after)
     return Improvement(*change[:4], gain, change.gives_up, after) if gain else None
+
+
+def _changed(found: Fit, flags: Mapping = MappingProxyType({}), typed: Mapping = MappingProxyType({}),
+             quantization: str | None = None) -> Fit:
+    """:meth:`Fit.changed`, sized once however it is asked for: what stands there already is left out."""
+    flags, typed = (tuple(sorted(item for item in values.items() if item[1] != getattr(now, item[0])))
+                    for values, now in ((flags, found.engine), (typed, found.typed)))
+    return _sized(found, flags, typed, quantization) if flags or typed or quantization else found
+
+
+@lru_cache(maxsize=256)
+def _sized(found: Fit, flags: tuple, typed: tuple, quantization: str | None) -> Fit:
+    return found.changed(typed=dict(typed), quantization=quantization, **dict(flags))
 
 
 def _together(found: Fit, tried: list[_Change]) -> list[Improvement]:
@@ -120,7 +134,7 @@ def _together(found: Fit, tried: list[_Change]) -> list[Improvement]:
 
 def _stay_too_large(found: Fit, quantization: str | None) -> bool:
     try:
-        return _too_large(found if quantization is None else found.changed(quantization=quantization))
+        return _too_large(_changed(found, quantization=quantization))
     except SizingError:
         return False
 
@@ -177,14 +191,14 @@ def _without_the_budget(found: Fit) -> Iterator[_Change]:
 def _gain(before: Fit, after: Fit) -> str | None:
     """What a change brings, in words; None where it brings nothing."""
     was, now = (WORDS.index(each.verdict.word) for each in (before, after))
-    holds = (f"{after.say(after.low.max_concurrency, after.high.max_concurrency)} requests of "
-             f"{after.high.max_model_len:,} tokens")
-    if now > was:
-        return f"passes: {holds}" if after.verdict.word == "passes" else f"too close to call: {holds}"
     if now < was:
         return None
     if after.verdict.word == "refused":
         return f"still refused, but nearer: {after.verdict.reason}" if _rank(after) > _rank(before) else None
+    holds = (f"{after.say(after.low.max_concurrency, after.high.max_concurrency)} requests of "
+             f"{after.high.max_model_len:,} tokens")
+    if now > was:
+        return f"passes: {holds}" if after.verdict.word == "passes" else f"too close to call: {holds}"
     more = after.typical.max_concurrency - before.typical.max_concurrency
     return holds if more > 0.02 * before.typical.max_concurrency else None
 
@@ -249,15 +263,15 @@ def needs(found: Fit, requests: int, tokens: int, cards: Iterable[str] = CARDS) 
                  _first(large, partial(_on_card, found), holds))
 
 
-@lru_cache(maxsize=256)     # the next load asked of the same set-up finds them sized
 def _on_split(found: Fit, size: int) -> Fit:
-    same = size == found.engine.tensor_parallel_size
-    return found.changed(tensor_parallel_size=size, **({} if same else {"typed": {"available_gib": None}} | UNFIXED))
+    if size == found.engine.tensor_parallel_size:
+        return found
+    return _changed(found, {"tensor_parallel_size": size} | UNFIXED, {"available_gib": None})
 
 
-@lru_cache(maxsize=256)
 def _on_card(found: Fit, name: str) -> Fit:
-    return found.changed(gpu=name, typed={"total_gib": None, "free_gib": None, "available_gib": None}, **UNFIXED)
+    free = {"total_gib": None, "free_gib": None, "available_gib": None}
+    return _changed(found, {"gpu": name} | UNFIXED, free)
 
 
 def _first(names, change, holds):
