@@ -341,7 +341,10 @@ def memory_bar_rows(parts, *, limit, unit="GiB", width=WIDTH, tiers=2):
             "ink": _INK if faint else ink_on(COLOURS[meaning]), "inside": amount * per >= wide, "wide": wide,
         })
         start += amount
-    _place_below([r for r in rows if not r["inside"]], per, limit, tiers)
+    below = [row for row in rows if not row["inside"]]
+    places = _placed(tuple((row["middle"], row["wide"]) for row in below), per, limit, tiers)
+    for row, place in zip(below, places, strict=True):
+        row["tier_y"], row["right"] = place
     for row in rows:
         del row["wide"]
         row.setdefault("tier_y", 0)
@@ -350,26 +353,29 @@ def memory_bar_rows(parts, *, limit, unit="GiB", width=WIDTH, tiers=2):
     return rows
 
 
-def _place_below(rows, per, limit, tiers):
-    """Give each label below the bar a side and a tier, so that labels and stems stay clear of one another.
+@functools.lru_cache(maxsize=256)     # most steps of a slider leave the bar as it is
+def _placed(labels, per, limit, tiers):
+    """Height and side of each label below the bar, so that labels and stems stay clear of one another.
+
+    ``labels`` are (middle, width): where the stem stands in the bar's unit, how wide the words are in pixels.
 
     The first ``split`` labels run to the right of their stems, the leftmost lowest; the others to the left, the
     rightmost lowest: no stem crosses a label of its own side. Of all splits the one with the fewest clashes is taken.
     """
-    ways = [(split, down) for split in range(len(rows) + 1) for down in ((0, 0), (0, 1), (1, 0))]
-    hung = [_hang(rows, per, *way) for way in ways]
+    ways = [(split, down) for split in range(len(labels) + 1) for down in ((0, 0), (0, 1), (1, 0))]
+    hung = [_hang(labels, per, *way) for way in ways]
     best = min(range(len(ways)), key=lambda i: _clashes(hung[i], per * limit, tiers))
-    for number, (row, (_, _, _, tier)) in enumerate(zip(rows, hung[best], strict=True)):
-        row |= {"tier_y": _BAR_TOP + _BAR_TALL + 6 + min(tier, tiers - 1) * _TIER, "right": number >= ways[best][0]}
+    return [(_BAR_TOP + _BAR_TALL + 6 + min(tier, tiers - 1) * _TIER, number >= ways[best][0])
+            for number, (_, _, _, tier) in enumerate(hung[best])]
 
 
-def _hang(rows, per, split, down):
+def _hang(labels, per, split, down):
     """(left end, right end, stem, tier) of each label in pixels; ``down`` lowers the left and the right group."""
-    boxes = [None] * len(rows)
-    groups = ((range(split - 1, -1, -1), 1, down[0]), (range(split, len(rows)), -1, down[1]))
+    boxes = [None] * len(labels)
+    groups = ((range(split - 1, -1, -1), 1, down[0]), (range(split, len(labels)), -1, down[1]))
     for numbers, side, lowest in groups:
         for i in numbers:
-            stem, wide = rows[i]["middle"] * per, rows[i]["wide"] * side
+            stem, wide = labels[i][0] * per, labels[i][1] * side
             left, right = sorted((stem, stem + wide))
             own = [boxes[j] for j in numbers if boxes[j] is not None]
             under = [tier for a, b, _, tier in own if left < b and a < right]

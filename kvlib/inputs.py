@@ -111,15 +111,11 @@ class Number(Input):
         return f"{self.text(self.at_least)} to {self.text(self.at_most)}{unit}"
 
     def parse(self, raw):
-        what = "a whole number" if self.integer else "a number"
-        expected = f"{what} from {self.range_text()}"
         number = read_number(raw)
-        if number is None:
-            raise self._error(raw, expected)
-        if not Decimal(str(self.at_least)) <= number <= Decimal(str(self.at_most)):
-            raise self._error(raw, expected)
-        if self.integer and number != number.to_integral_value():
-            raise self._error(raw, expected)
+        inside = number is not None and Decimal(str(self.at_least)) <= number <= Decimal(str(self.at_most))
+        if not inside or self.integer and number != number.to_integral_value():
+            what = "a whole number" if self.integer else "a number"
+            raise self._error(raw, f"{what} from {self.range_text()}")
         return int(number) if self.integer else float(number)
 
     def describe(self):

@@ -157,17 +157,14 @@ class Table:
     @property
     def html(self) -> Html:
         """The table without a style sheet."""
-        def side(col):
-            return ' class="kv-l" style="text-align:left"' if col.key in self.left else ""
-
-        head = "".join(f'<th scope="col"{side(c)}>{c.head()}</th>' for c in self.columns)
+        sides = [' class="kv-l" style="text-align:left"' if c.key in self.left else "" for c in self.columns]
+        head = "".join(f'<th scope="col"{side}>{c.head()}</th>' for c, side in zip(self.columns, sides))
         body = []
         for number_, row in enumerate(self.rows):
-            cells = [f"<td{side(c)}>{c.cell(row.get(c.key))}</td>" for c in self.columns]
-            first = self.columns[0]
-            name = first.cell(row.get(first.key))
-            if name:
-                cells[0] = f'<th scope="row"{side(first)}>{name}</th>'
+            shown = [c.cell(row.get(c.key)) for c in self.columns]
+            cells = [f"<td{side}>{cell}</td>" for cell, side in zip(shown, sides)]
+            if shown[0]:
+                cells[0] = f'<th scope="row"{sides[0]}>{shown[0]}</th>'
             body.append(f"<tr{' class=kv-on' if number_ == self.highlight else ''}>{''.join(cells)}</tr>")
         caption = f"<caption>{esc(self.caption)}</caption>" if self.caption else ""
         foot = (f'<tfoot><tr><td colspan="{len(self.columns)}" style="text-align:left">{esc(self.footer)}</td></tr></tfoot>'
