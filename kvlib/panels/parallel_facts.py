@@ -5,13 +5,12 @@ Bytes are per GPU throughout. Reserves are bands of :mod:`kvlib.reserve`; nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from kvlib import Engine, MemoryBudget, Sizing, SizingError, catalog, load_model
 from kvlib.capacity import size_plan
 from kvlib.layers import LatentAttention
-from kvlib.memory import Band
 from kvlib.pool import plan
 from kvlib.reserve import assumed_budget, model_facts, reserve_bands
 from kvlib.resolve import resolve
@@ -95,7 +94,8 @@ def _engine(setup: SetUp, extra: tuple = ()) -> Engine:
 
 
 @cache
-def _facts(name: str) -> dict:
+def facts_of(name: str) -> dict:
+    """What the reserve's bands take from a model's config."""
     return model_facts(catalog.model_config(name))
 
 
@@ -106,12 +106,14 @@ def _weights(name: str, choice: str, tensor_parallel_size: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _bands(name: str, gpu: str, tp: int, seqs: int, batched: int, eager: bool) -> dict[str, Band]:
-    """The bands, with the activation peak by the fit, which later releases' few reports cannot replace yet."""
+def _memory(name: str, gpu: str, tp: int, seqs: int, batched: int, eager: bool, weights: str) -> MemoryBudget:
+    """One GPU's memory; its activation peak by the fit, which few reports of later releases cannot replace."""
     given = dict(max_num_seqs=seqs, max_num_batched_tokens=batched, tensor_parallel_size=tp, enforce_eager=eager,
-                 **_facts(name))
+                 **facts_of(name))
     bands = reserve_bands(gpu, **given)
-    return bands | {"peak_activation_bytes": reserve_bands(gpu, vllm_version=FIT_VERSION, **given)["peak_activation_bytes"]}
+    by_the_fit = reserve_bands(gpu, vllm_version=FIT_VERSION, **given)["peak_activation_bytes"]
+    bands = bands | {"peak_activation_bytes": by_the_fit}
+    return MemoryBudget(_card_bytes(gpu), _weights(name, weights, tp), **bands)
 
 
 @cache
@@ -127,10 +129,9 @@ def outcome(setup: SetUp, extra: tuple = ()) -> tuple[Sizing, Sizing, Sizing]:
     ['weights_do_not_fit', 'weights_do_not_fit', 'weights_do_not_fit']
     """
     engine = _engine(setup, extra)
-    bands = _bands(setup.model, setup.gpu, setup.tensor_parallel_size, setup.max_num_seqs,
-                   setup.max_num_batched_tokens, setup.enforce_eager)
-    weights = _weights(setup.model, setup.weights, setup.tensor_parallel_size)
-    return ranged(model_of(setup.model), engine, MemoryBudget(_card_bytes(setup.gpu), weights, **bands))
+    memory = _memory(setup.model, setup.gpu, setup.tensor_parallel_size, setup.max_num_seqs,
+                     setup.max_num_batched_tokens, setup.enforce_eager, setup.weights)
+    return ranged(model_of(setup.model), engine, memory)
 
 
 @lru_cache(maxsize=1024)
@@ -142,7 +143,7 @@ def peak_parts(name: str, tp: int, seqs: int, batched: int) -> tuple[int, int]:
     >>> [round(part / GiB, 2) for part in peak_parts("Llama-3.3-70B", 4, 1024, 8192)]
     [1.9, 0.75]
     """
-    given = dict(tensor_parallel_size=tp, vllm_version="0.19", **_facts(name))
+    given = dict(tensor_parallel_size=tp, vllm_version="0.19", **facts_of(name))
     return tuple(reserve_bands(None, max_num_seqs=rows, max_num_batched_tokens=tokens, **given)
                  ["peak_activation_bytes"].typical for rows, tokens in ((seqs, 1), (1, batched)))
 
@@ -182,8 +183,6 @@ def tokens(sizing: Sizing) -> int:
 
 
 def _steps(s: SetUp):
-    from dataclasses import replace
-
     def to(**values):
         return replace(s, **values)
 

@@ -9,9 +9,9 @@ from kvlib.controls import (
 from kvlib.panels.budget_facts import about, judge
 from kvlib.panels.budget_pictures import tier
 from kvlib.panels.parallel_facts import (
-    APPLICABLE, CARD, KNOBS, SEVENTY, WEIGHTS, SetUp, default_batch, effects, knob_models, outcome, peak_parts, tokens,
+    APPLICABLE, CARD, KNOBS, SEVENTY, WEIGHTS, SetUp, default_batch, effects, facts_of, knob_models, outcome,
+    peak_parts, tokens,
 )
-from kvlib.reserve import model_facts
 from kvlib.units import GiB
 
 CHOOSE, KEEP, UNDO, UNDO_ALL = "choose a knob …", "keep", "undo the last", "undo all"
@@ -215,12 +215,11 @@ def what_it_moves(setup: SetUp) -> str:
     >>> what_it_moves(SetUp())
     'sampler 1.90 GiB (max_num_seqs), forward pass 0.75 GiB (max_num_batched_tokens); the larger decides: max_num_seqs.'
     """
-    facts = model_facts(catalog.model_config(setup.model))
     sampler, forward = peak_parts(setup.model, setup.tensor_parallel_size, setup.max_num_seqs,
                                   setup.max_num_batched_tokens)
     parts = (f"sampler {sampler / GiB:.2f} GiB (max_num_seqs), forward pass {forward / GiB:.2f} GiB "
              "(max_num_batched_tokens)")
-    if facts["moe"]:
+    if facts_of(setup.model)["moe"]:
         return f"{parts}; with experts the two add up, so both move it."
     flag = "max_num_seqs" if sampler > forward else "max_num_batched_tokens"
     return f"{parts}; the larger decides: {flag}."
