@@ -261,8 +261,8 @@ def _fit(model: Model, engine: Engine, other: Other, *, launch, typed: Typed, qu
     else:
         sizes = [size_plan(made, memory=memory.pick(side)) for side in ("least", "typical", "most")]
     return Fit(model, engine, other, terms, memory, *sizes, launch=launch, typed=typed,
-               quantization=quantization, folder=folder, notes=tuple(notes), doubts=tuple(doubts), base=base, asked=asked,
-               logged=own is not None and _same_pool(made, own))
+               quantization=quantization, folder=folder, notes=tuple(notes), doubts=tuple(doubts), base=base,
+               asked=asked, logged=own is not None and _same_pool(made, own))
 
 
 def _cautions(found: Fit) -> Iterator[str]:

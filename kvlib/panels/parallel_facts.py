@@ -107,7 +107,7 @@ def _weights(name: str, choice: str, tensor_parallel_size: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _memory(name: str, gpu: str, tp: int, seqs: int, batched: int, eager: bool, weights: str) -> MemoryBudget:
-    """One GPU's memory; its activation peak by the fit, which few reports of later releases cannot replace."""
+    """One GPU's memory; its activation peak by the fit, which few later reports cannot replace yet."""
     given = dict(max_num_seqs=seqs, max_num_batched_tokens=batched, tensor_parallel_size=tp, enforce_eager=eager,
                  **facts_of(name))
     bands = reserve_bands(gpu, **given)
