@@ -111,12 +111,13 @@ class Mix:
         return prompt, output
 
     def lengths(self, count: int, seed: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Prompts and outputs, in tokens, of the ``count`` requests that ``draw`` takes from ``random.Random(seed)``.
+        """Prompts and outputs, in tokens, of the ``count`` requests that ``draw`` takes by that seed.
 
         >>> Mix(lognormal(500, 2000), lognormal(100, 300)).lengths(2, seed=1)
         ((1481, 529), (263, 60))
         """
-        if self.prompt.kind == self.output.kind == "log-normal" and not (self.prefix_tokens and self.prefix_share):
+        shares = self.prefix_tokens and self.prefix_share
+        if self.prompt.kind == self.output.kind == "log-normal" and not shares:
             return _every_other(self.prompt, count, seed, 0), _every_other(self.output, count, seed, 1)
         rng = random.Random(seed)
         rows = [self.draw(rng) for _ in range(count)]
@@ -132,7 +133,7 @@ def _normals(count: int, seed: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=16)
 def _every_other(lengths: Lengths, count: int, seed: int, first: int) -> tuple[int, ...]:
-    """The log-normal lengths of ``count`` requests where prompts (``first`` 0) and outputs (1) take turns at the draws."""
+    """Log-normal lengths, where prompts (``first`` 0) and outputs (1) take turns at the draws."""
     low, sigma, exp = lengths.low, lengths.sigma, math.exp
     return tuple([round(low * exp(draw * sigma)) or 1 for draw in _normals(2 * count, seed)[first::2]])
 

@@ -136,13 +136,15 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
         kinds.setdefault(group.kind, []).append((alike, _at_end(group, tokens)))
         lives += alike * _block_steps(group, prompts, tokens)
     held = {kind: _together(parts) for kind, parts in kinds.items()}
-    by_kind = tuple(_by_kind(kind, sum(alike for alike, _ in kinds[kind]), blocks) for kind, blocks in held.items())
+    by_kind = tuple(_by_kind(kind, sum(alike for alike, _ in kinds[kind]), blocks)
+                    for kind, blocks in held.items())
     ends = _together([(1, blocks) for blocks in held.values()])
     steps = sum(tokens) - sum(prompts)
     tokens_mean, steps_mean, over_life = sum(tokens) / samples, steps / samples, lives / steps
     return Expectation(
-        samples=samples, tokens_mean=tokens_mean, tokens_p95=percentile(tokens, 0.95), by_kind=by_kind, blocks_mean=sum(ends) / samples,
-        blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life, steps_mean=steps_mean, cut=len(too_long), ends=ends,
+        samples=samples, tokens_mean=tokens_mean, tokens_p95=percentile(tokens, 0.95), by_kind=by_kind,
+        blocks_mean=sum(ends) / samples, blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life,
+        steps_mean=steps_mean, cut=len(too_long), ends=ends,
         **_quotients(settings, needed, ends, tokens_mean, over_life, steps_mean))
 
 
@@ -162,7 +164,8 @@ def _together(parts: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*([alike * blocks for blocks in held] for alike, held in parts))))
 
 
-def _quotients(settings, needed: int, ends: tuple[int, ...], tokens_mean: float, over_life: float, steps_mean: float) -> dict:
+def _quotients(settings, needed: int, ends: tuple[int, ...], tokens_mean: float, over_life: float,
+               steps_mean: float) -> dict:
     """What the requests come to in one pool: how many at once, and the rates at which a limit is reached."""
     usable, budget = settings.usable_blocks, tokens_mean - 1  # the last token is never computed
     return {
@@ -170,7 +173,8 @@ def _quotients(settings, needed: int, ends: tuple[int, ...], tokens_mean: float,
         "concurrency_p95": usable / percentile(ends, 0.95), "concurrency_expected": usable / over_life,
         "rate_pool": usable / over_life / steps_mean,
         "rate_tokens": settings.max_num_batched_tokens / budget if budget else float("inf"),
-        "rate_seqs": settings.max_num_seqs / steps_mean, "never_fit": len(ends) - bisect_right(_rising(ends), usable)}
+        "rate_seqs": settings.max_num_seqs / steps_mean,
+        "never_fit": len(ends) - bisect_right(_rising(ends), usable)}
 
 
 @lru_cache(maxsize=8)
@@ -189,7 +193,8 @@ def percentile(values: Sequence[int], share: float) -> int:
 
 
 def _by_kind(kind: str, groups: int, blocks: tuple[int, ...]) -> GroupBlocks:
-    return GroupBlocks(kind, groups, sum(blocks) / len(blocks), percentile(blocks, 0.5), percentile(blocks, 0.95), max(blocks))
+    median, p95 = percentile(blocks, 0.5), percentile(blocks, 0.95)
+    return GroupBlocks(kind, groups, sum(blocks) / len(blocks), median, p95, max(blocks))
 
 
 def _at_end(group, tokens: list[int]) -> tuple[int, ...]:
@@ -212,12 +217,13 @@ def _block_steps(group, prompts: Sequence[int], tokens: list[int]) -> int:
         return total - (_sum_down([total - group.reach for total in tokens], block)
                         - _sum_down([prompt - group.reach for prompt in prompts], block))
     if isinstance(group, ChunkGroup):
-        return total - sum(group.out_of_view(at) for first, end in zip(prompts, tokens) for at in range(first - 1, end - 1))
+        return total - sum(group.out_of_view(at) for first, end in zip(prompts, tokens)
+                           for at in range(first - 1, end - 1))
     return total
 
 
 def _blocks_below(ends: Sequence[int], block: int) -> list[int]:
-    """For each end, the blocks of one token less."""
+    """For each end, the blocks that one token less takes."""
     more = block - 2
     return [(end + more) // block for end in ends]
 
@@ -239,7 +245,8 @@ def _sum_down(ends: Sequence[int], block: int) -> int:
     >>> _sum_down([6], 2), _sum_down([6, -2], 2)  # 0 + 1 + 1 + 2 + 2, and nothing
     (6, 6)
     """
-    return sum([whole * (2 * end - block * (whole + 1)) for end in ends if end > 0 for whole in (end // block,)]) // 2
+    return sum([whole * (2 * end - block * (whole + 1))
+                for end in ends if end > 0 for whole in (end // block,)]) // 2
 
 
 @dataclass(frozen=True)

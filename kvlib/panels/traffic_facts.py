@@ -110,8 +110,9 @@ def most_seqs(asked: Asked, rate: float, pool: int, batched: int, seed: int = SE
 
 @lru_cache(maxsize=64)
 def drawn(asked: Asked, model: str = MODEL) -> traffic.Expectation:
-    """The requests drawn for the arithmetic, against the whole pool; what they begin with does not matter to it."""
-    return traffic.expect(model_of(model), engine_of(), _lengths_of(asked), num_gpu_blocks=WHOLE, samples=SAMPLES)
+    """The requests drawn for the arithmetic, against the whole pool; what they begin with does not matter."""
+    return traffic.expect(model_of(model), engine_of(), _lengths_of(asked), num_gpu_blocks=WHOLE,
+                          samples=SAMPLES)
 
 
 def expected(asked: Asked, pool: int, seqs: int | None = None, batched: int | None = None, model: str = MODEL) -> traffic.Expectation:
