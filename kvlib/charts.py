@@ -335,10 +335,11 @@ def memory_bar_rows(parts, *, limit, unit="GiB", width=WIDTH, tiers=2):
         text = figure[0] if figure else f"{amount:.2f} {unit}"
         wide = 7.0 * max(len(name), len(text)) + 10
         faint = meaning == "unused"
+        left, end = min(start, limit), min(start + amount, limit)   # what is beyond the bar's end is not drawn
         rows.append({
-            "name": name, "figure": text, "start": start, "end": min(start + amount, limit),
-            "middle": min(start + amount / 2, limit), "colour": COLOURS[meaning], "opacity": 0.4 if faint else 1.0,
-            "ink": _INK if faint else ink_on(COLOURS[meaning]), "inside": amount * per >= wide, "wide": wide,
+            "name": name, "figure": text, "start": left, "end": end, "middle": (left + end) / 2, "colour": COLOURS[meaning],
+            "opacity": 0.4 if faint else 1.0, "ink": _INK if faint else ink_on(COLOURS[meaning]),
+            "inside": (end - left) * per >= wide, "wide": wide,
         })
         start += amount
     below = [row for row in rows if not row["inside"]]

@@ -90,7 +90,8 @@ def spans_spec(names: tuple[str, ...], limit: float, title: str) -> dict:
     layers = [bars]
     for side, want, dx in (("left", "!datum.right", 5), ("right", "datum.right", -5)):
         layers.append(alt.Chart(alt.NamedData("figures")).transform_filter(want).mark_text(
-            align=side, dx=dx, fontWeight="bold").encode(x=alt.X("value:Q"), y=y, text="label:N"))
+            align=side, dx=dx, fontWeight="bold").encode(
+                x=alt.X("value:Q"), y=y, text="label:N", color=alt.Color("ink:N", scale=None, legend=None)))
     line = alt.Chart(alt.NamedData("marks"))
     layers.append(line.mark_rule(strokeWidth=1.2, strokeDash=[2, 3], opacity=0.7).encode(x=alt.X("value:Q")))
     layers.append(charts.guess_rule())
@@ -107,6 +108,9 @@ def spans_rows(items, limit: float, guess=None, marks=()) -> dict:
         if most > least:
             spans.append({"row": row, "start": least, "end": most, "colour": colour, "opacity": 0.4 * opacity})
         clear = max([most, *(mark for mark in marks if mark < most + 0.3 * limit)])   # words stand clear of a line
-        figures.append({"row": row, "value": clear, "label": figure, "right": clear > 0.62 * limit})
+        right, wide, ink = clear > 0.62 * limit, (7 * len(figure) + 12) * limit / W, "currentColor"
+        if right and wide < least and opacity == 1 and not any(least - wide < mark < least for mark in marks):
+            clear, ink = least, charts.ink_on(colour)    # wholly on the bar
+        figures.append({"row": row, "value": clear, "label": figure, "right": right, "ink": ink})
     return {"spans": spans, "figures": figures, "marks": [{"value": value} for value in marks],
             "guess": charts.guess_rows(None if guess is None else min(max(guess, 0), limit))}

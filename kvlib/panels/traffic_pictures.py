@@ -79,8 +79,10 @@ def small_rows(found: tuple[Moment, ...], at: int, usable: int, output: int) -> 
 def lengths_spec(most: int, share: int) -> dict:
     """A histogram of blocks a request, with rules at the mean and the 95th percentile."""
     x = charts.axis_x("start", "blocks that a request holds at its end", (0, most))
+    up_to_all = alt.Axis(labelExpr="datum.value > 100 ? '' : datum.label")
+    y = charts.axis_y("share", "requests (%)", (0, share), axis=up_to_all)
     bars = alt.Chart(alt.NamedData("bins")).mark_rect(color=charts.COLOURS["kv"], stroke=INK, strokeOpacity=0.3).encode(
-        x=x, x2="end:Q", y=charts.axis_y("share", "requests (%)", (0, share)), y2=alt.datum(0), tooltip=["tip:N"])
+        x=x, x2="end:Q", y=y, y2=alt.datum(0), tooltip=["tip:N"])
     rules = alt.Chart(alt.NamedData("rules")).mark_rule(strokeWidth=1.6, strokeDash=[4, 3]).encode(x=alt.X("start:Q"))
     layers = [bars, rules, charts.guess_rule(field="start")]
     for side, want, dx in (("left", "!datum.right", 5), ("right", "datum.right", -5)):
@@ -97,7 +99,7 @@ def lengths_rows(held, mean: float, p95: int, guess=None) -> tuple[dict, int, in
     for blocks, requests in Counter(held).items():
         counts[min(BINS - 1, int(blocks / wide))] += requests
     shares = [100 * count / len(held) for count in counts]
-    top = tier(max(shares) * 1.15, SHARES) if max(shares) <= 87 else 100
+    top = tier(max(shares) * 1.15, SHARES) if max(shares) <= 87 else 125   # words stand above the bars
     bins = [{"start": i * wide, "end": (i + 1) * wide, "share": share,
              "tip": f"{share:.1f} % hold {i * wide:.0f} to {(i + 1) * wide:.0f} blocks" + (" or more" if i == BINS - 1 else "")}
             for i, share in enumerate(shares) if share]
