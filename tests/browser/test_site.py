@@ -282,8 +282,10 @@ def test_a_chosen_theme_stays(visit):
     page = visit("index.html", color_scheme="light")
     page.get_by_role("button", name="Change between light and dark").click()
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground != "rgb(255, 255, 255)"
     page.get_by_role("link", name="Keep the score").first.click()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground != "rgb(255, 255, 255)"
+    expect(page).to_have_url(ending("90_scoreboard.html"))
+    expect(page.locator("body")).to_have_css("background-color", ground)
 
 
 def test_from_page_to_page(visit):
