@@ -119,9 +119,14 @@ class Mix:
         shares = self.prefix_tokens and self.prefix_share
         if self.prompt.kind == self.output.kind == "log-normal" and not shares:
             return _every_other(self.prompt, count, seed, 0), _every_other(self.output, count, seed, 1)
-        rng = random.Random(seed)
-        rows = [self.draw(rng) for _ in range(count)]
-        return tuple(row[0] for row in rows), tuple(row[1] for row in rows)
+        return one_by_one(self, count, seed)
+
+
+def one_by_one(mix, count: int, seed: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Prompts and outputs, in tokens, of ``count`` requests of any mix that can ``draw``."""
+    rng = random.Random(seed)
+    rows = [mix.draw(rng) for _ in range(count)]
+    return tuple(row[0] for row in rows), tuple(row[1] for row in rows)
 
 
 @lru_cache(maxsize=4)

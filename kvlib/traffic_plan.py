@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from .model import Model
 from .traffic_files import TrafficError
 from .traffic_groups import ChunkGroup, FullGroup, StateGroup, WindowGroup
 from .traffic_launch import settings_for
-from .traffic_mix import Mix
+from .traffic_mix import Mix, one_by_one
 from .units import cdiv
 
 COMFORTABLE = 0.10  # margin from which the rule of thumb is called comfortably met
@@ -123,7 +122,7 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
         raise TrafficError(f"samples is {samples!r:.40}; it must be a whole number of at least 1", field="samples", found=samples)
     settings, needed, _ = settings_for(model, engine, num_gpu_blocks, groups)
     longest = settings.max_model_len
-    prompts, outputs = _lengths(mix, samples, seed)
+    prompts, outputs = mix.lengths(samples, seed) if isinstance(mix, Mix) else one_by_one(mix, samples, seed)
     tokens = list(map(add, prompts, outputs))
     too_long = [at for at, total in enumerate(tokens) if total > longest]
     if too_long:
@@ -146,15 +145,6 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
         blocks_mean=sum(ends) / samples, blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life,
         steps_mean=steps_mean, cut=len(too_long), ends=ends,
         **_quotients(settings, needed, ends, tokens_mean, over_life, steps_mean))
-
-
-def _lengths(mix, samples: int, seed: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Prompts and outputs of that many requests, in tokens."""
-    if isinstance(mix, Mix):
-        return mix.lengths(samples, seed)
-    rng = random.Random(seed)
-    rows = [mix.draw(rng) for _ in range(samples)]
-    return [row[0] for row in rows], [row[1] for row in rows]
 
 
 def _together(parts: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:

@@ -45,12 +45,13 @@ def test_each_picture_states_its_figures_in_words(panel):
 def test_long_numbers_are_grouped(panel):
     """As it starts and with each input at both its ends; what is typed or printed by vLLM stands as it is."""
     assert ungrouped(panel) == []
-    for name, _, values in [(field.name, *rest) for field in panel.inputs for _, *rest in edits(panel, field)]:
-        start = panel.raw[name]
-        for value in (values[0], values[-1]) if values else ():
-            panel._change({name: value})
-            assert ungrouped(panel) == [], (name, value)
-        panel._change({name: start})
+    for field in panel.inputs:
+        start = panel.raw[field.name]
+        for swept, _, values in edits(panel, field):
+            for value in values[:1] + values[-1:]:
+                panel._change({field.name: value})
+                assert ungrouped(panel) == [], (swept, value)
+        panel._change({field.name: start})
 
 
 def ungrouped(panel):

@@ -14,7 +14,7 @@ from kvlib.panels.traffic_facts import LETTERS, WINDOW, Moment
 W, INK = charts.WIDTH, "currentColor"
 AT_ONCE = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000)   # ends of axes, requests
 BLOCKS = (32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 16_384)                # ends of axes, blocks
-SHARES = (25, 50, 100)                                                        # ends of axes, per cent
+SHARES = (25, 50, 100, 125)                                                   # ends of axes, per cent
 STEPS = (300, 600, 1_200, 2_400)
 BINS, FASTEST, EVERY = 32, 150, 12   # bins of the histogram, requests a minute, steps to a point of a line
 COLUMNS, CELL, MOST = 20, 26, 60     # the small pool
@@ -99,7 +99,7 @@ def lengths_rows(held, mean: float, p95: int, guess=None) -> tuple[dict, int, in
     for blocks, requests in Counter(held).items():
         counts[min(BINS - 1, int(blocks / wide))] += requests
     shares = [100 * count / len(held) for count in counts]
-    top = tier(max(shares) * 1.15, SHARES) if max(shares) <= 87 else 125   # words stand above the bars
+    top = tier(max(shares) * 1.15, SHARES)   # words stand above the bars
     bins = [{"start": i * wide, "end": (i + 1) * wide, "share": share,
              "tip": f"{share:.1f} % hold {i * wide:.0f} to {(i + 1) * wide:.0f} blocks" + (" or more" if i == BINS - 1 else "")}
             for i, share in enumerate(shares) if share]
