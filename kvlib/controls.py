@@ -44,6 +44,8 @@ A panel is a class: inputs, a picture without data, and ``compute``. The example
 * ``View(actions=[Action(key, label, words)])`` offers buttons; ``act(self, key, s)`` returns what the inputs take then,
   and each can be undone. ``View(takeaways=[(key, label)])`` offers what ``take(self, key, s)`` gives as (file name, text),
   to the clipboard where the name is empty.
+* ``ahead = True`` where ``compute`` takes more than a step may and remembers its answers (``lru_cache``): once it is quiet, the
+  other stops of the slider that moved last are worked out.
 * ``self.guess``: the recorded guess, or None. A ``Predict`` also stands alone as the last line of a cell.
 * Making the same class again returns the same panel, so what was typed survives re-running the cell;
   a fresh kernel starts from the defaults. ``panel.set(max_model_len=8192)`` does what typing does,
@@ -65,6 +67,7 @@ from typing import NamedTuple
 import traitlets as T
 
 from kvlib import tables
+from kvlib.ahead import Ahead, nearest_first
 from kvlib.errors import SizingError
 from kvlib.inputs import (
     Choice, Fraction, Input, InputError, Number, PowerOfTwo, Rows, TextBox, Toggle, read_number,
@@ -234,6 +237,7 @@ class Panel(T.HasTraits):
     inputs: list | tuple = ()
     predict: Predict | None = None
     undoable: dict = {}     # input -> what is said of the values that follow it, where they can be undone
+    ahead = False           # its answer takes long and is remembered: worked out along a slider while nobody waits
     error = T.Unicode()     # the red sentence, empty when all is well
     view = T.Any(None, allow_none=True)      # the last good View
     values = T.Any(None, allow_none=True)    # the last good state
@@ -265,6 +269,7 @@ class Panel(T.HasTraits):
         self._problem = ""
         self._fault, self._bad, self._specs = "", [], None
         self._patches, self._telling = 0, False
+        self._ahead = Ahead(self._work_out)
         self._packed = {}   # the rows as the browser has them
         self._done = []     # (label, {input: (before, after)}) of the actions that can be undone
         self._told = []     # (number, values) of the patches that the browser may not have seen yet
@@ -370,6 +375,7 @@ class Panel(T.HasTraits):
                 fields=[i.describe() for i in self._inputs.values()], raw=dict(self.raw), **shown)
             self._heard, self._told, self._packed = dict(self.raw), [], packed(self._card.rows)
             self._card.observe(self._heard_edit, "raw")
+            self._look_ahead(next((n for n, i in self._inputs.items() if i.kind == "number" and i.slider), ""))
             self._card.on_msg(self._heard_button)
         return self._card
 
@@ -440,6 +446,8 @@ class Panel(T.HasTraits):
                 self._done.append((self.undoable[name], own | undone))
         self._remember()
         self._refresh(patch=patch)
+        if self._card is not None:
+            self._look_ahead(next(reversed(texts), ""))
 
     def _moved_by(self, name):
         try:
@@ -452,6 +460,27 @@ class Panel(T.HasTraits):
         except SizingError:
             return {}
         return {n: v if isinstance(v, str) else self._inputs[n].text(v) for n, v in moved.items()}
+
+    def _look_ahead(self, name):
+        """Once nobody waits, work out what other stops of this input would show."""
+        if not self.ahead:
+            return
+        self._ahead.stop()
+        field = self._inputs.get(name)
+        if field is not None and field.kind == "number" and field.slider and not self.error:
+            values = nearest_first(field.every_stop(), getattr(self.values, name))
+            self._ahead.begin((field, field.text(value)) for value in values)
+
+    def _work_out(self, stop):
+        """Compute, and drop, what the panel would show at another stop of a field."""
+        field, text = stop
+        state = SimpleNamespace(**vars(self.values) | {field.name: field.parse(text)})
+        try:
+            for name, value in (self.follow(field.name, state) or {}).items():
+                setattr(state, name, self._inputs[name].parse(value if isinstance(value, str) else self._inputs[name].text(value)))
+            self.compute(state)
+        except SizingError:
+            pass
 
     def _remember(self):
         self._kept.raw = {n: r for n, r in self.raw.items() if r != self._defaults[n]}

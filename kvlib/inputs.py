@@ -127,6 +127,18 @@ class Number(Input):
         """The values the slider rests on, or None for even steps."""
         return None
 
+    def every_stop(self) -> list:
+        """The values the slider rests on, from end to end.
+
+        >>> Number("n", 0.2, min=0.1, max=0.3, step=0.1).every_stop()
+        [0.1, 0.2, 0.3]
+        """
+        if (found := self.stops()) is not None:
+            return found
+        count = round((self.max - self.min) / self.step)
+        even = [round(self.min + i * self.step, 9) for i in range(count + 1)]
+        return [int(value) for value in even] if self.integer else even
+
 
 class PowerOfTwo(Number):
     """A length or count: the slider moves on powers of two, the box takes any whole number."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from operator import add, mul
 from typing import NamedTuple
+
+import numpy as np
 
 from .engine import Engine
 from .model import Model
@@ -123,53 +122,38 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
     settings, needed, _ = settings_for(model, engine, num_gpu_blocks, groups)
     longest = settings.max_model_len
     prompts, outputs = mix.lengths(samples, seed) if isinstance(mix, Mix) else one_by_one(mix, samples, seed)
-    tokens = list(map(add, prompts, outputs))
-    too_long = [at for at, total in enumerate(tokens) if total > longest]
-    if too_long:
-        prompts = list(prompts)
-        for at in too_long:
-            prompts[at], tokens[at] = min(prompts[at], longest - 1), longest
+    small = max(longest, max(prompts), max(outputs)) ** 2 * samples < 1 << 62  # then no sum below overflows; else Python's integers
+    prompts, outputs = (np.array(drawn, np.int64 if small else object) for drawn in (prompts, outputs))
+    tokens = prompts + outputs
+    cut = int((tokens > longest).sum())
+    prompts, tokens = np.minimum(prompts, longest - 1), np.minimum(tokens, longest)
     kinds, lives = {}, 0
     for group in {id(group.alike): group for group in settings.groups}.values():
         alike = len(group.alike)
-        kinds.setdefault(group.kind, []).append((alike, _at_end(group, tokens)))
+        groups, blocks = kinds.get(group.kind, (0, 0))
+        kinds[group.kind] = groups + alike, blocks + alike * _at_end(group, tokens)
         lives += alike * _block_steps(group, prompts, tokens)
-    held = {kind: _together(parts) for kind, parts in kinds.items()}
-    by_kind = tuple(_by_kind(kind, sum(alike for alike, _ in kinds[kind]), blocks)
-                    for kind, blocks in held.items())
-    ends = _together([(1, blocks) for blocks in held.values()])
-    steps = sum(tokens) - sum(prompts)
-    tokens_mean, steps_mean, over_life = sum(tokens) / samples, steps / samples, lives / steps
+    ends = np.sum([blocks for _, blocks in kinds.values()], axis=0)
+    steps = int((tokens - prompts).sum())
+    tokens_mean, steps_mean, over_life = int(tokens.sum()) / samples, steps / samples, lives / steps
     return Expectation(
-        samples=samples, tokens_mean=tokens_mean, tokens_p95=percentile(tokens, 0.95), by_kind=by_kind,
-        blocks_mean=sum(ends) / samples, blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life,
-        steps_mean=steps_mean, cut=len(too_long), ends=ends,
+        samples=samples, tokens_mean=tokens_mean, tokens_p95=percentile(tokens, 0.95),
+        by_kind=tuple(_by_kind(kind, groups, blocks) for kind, (groups, blocks) in kinds.items()),
+        blocks_mean=int(ends.sum()) / samples, blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life,
+        steps_mean=steps_mean, cut=cut, ends=tuple(ends.tolist()),
         **_quotients(settings, needed, ends, tokens_mean, over_life, steps_mean))
 
 
-def _together(parts: list[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
-    """Blocks of each request over ``(groups alike, blocks in one of them)``."""
-    if len(parts) == 1 and parts[0][0] == 1:
-        return parts[0][1]
-    return tuple(map(sum, zip(*([alike * blocks for blocks in held] for alike, held in parts))))
-
-
-def _quotients(settings, needed: int, ends: tuple[int, ...], tokens_mean: float, over_life: float,
-               steps_mean: float) -> dict:
+def _quotients(settings, needed: int, ends: Sequence[int], tokens_mean: float, over_life: float, steps_mean: float) -> dict:
     """What the requests come to in one pool: how many at once, and the rates at which a limit is reached."""
-    usable, budget = settings.usable_blocks, tokens_mean - 1  # the last token is never computed
+    usable, budget, ends = settings.usable_blocks, tokens_mean - 1, np.asarray(ends)  # the last token is never computed
     return {
         "usable_blocks": usable, "max_num_seqs": settings.max_num_seqs, "concurrency_worst": (usable + 1) / needed,
         "concurrency_p95": usable / percentile(ends, 0.95), "concurrency_expected": usable / over_life,
         "rate_pool": usable / over_life / steps_mean,
         "rate_tokens": settings.max_num_batched_tokens / budget if budget else float("inf"),
         "rate_seqs": settings.max_num_seqs / steps_mean,
-        "never_fit": len(ends) - bisect_right(_rising(ends), usable)}
-
-
-@lru_cache(maxsize=8)
-def _rising(values: tuple[int, ...]) -> list[int]:
-    return sorted(values)
+        "never_fit": int((ends > usable).sum())}
 
 
 def percentile(values: Sequence[int], share: float) -> int:
@@ -178,65 +162,63 @@ def percentile(values: Sequence[int], share: float) -> int:
     >>> percentile([5, 1, 4, 2, 3], 0.5), percentile(list(range(1, 101)), 0.95)
     (3, 95)
     """
-    ordered = _rising(tuple(values))
-    return ordered[max(0, cdiv(int(share * 10_000) * len(ordered), 10_000) - 1)]
+    ordered = np.sort(values)
+    return int(ordered[max(0, cdiv(int(share * 10_000) * len(ordered), 10_000) - 1)])
 
 
-def _by_kind(kind: str, groups: int, blocks: tuple[int, ...]) -> GroupBlocks:
+def _by_kind(kind: str, groups: int, blocks: np.ndarray) -> GroupBlocks:
     median, p95 = percentile(blocks, 0.5), percentile(blocks, 0.95)
-    return GroupBlocks(kind, groups, sum(blocks) / len(blocks), median, p95, max(blocks))
+    return GroupBlocks(kind, groups, int(blocks.sum()) / len(blocks), median, p95, int(blocks.max()))
 
 
-def _at_end(group, tokens: list[int]) -> tuple[int, ...]:
+def _at_end(group, tokens: np.ndarray) -> np.ndarray:
     """Blocks of a group that each request holds once all but the last of its ``tokens`` are computed."""
     if isinstance(group, StateGroup):
-        return (1,) * len(tokens)
+        return np.ones_like(tokens)
     taken = _blocks_below(tokens, group.block)
-    if type(group) is not FullGroup:
-        taken = [blocks - group.out_of_view(total - 2) for blocks, total in zip(taken, tokens)]
-    return tuple(taken)
+    if type(group) is FullGroup:
+        return taken
+    return taken - np.array([group.out_of_view(total - 2) for total in tokens.tolist()], tokens.dtype)
 
 
-def _block_steps(group, prompts: Sequence[int], tokens: list[int]) -> int:
+def _block_steps(group, prompts: np.ndarray, tokens: np.ndarray) -> int:
     """Blocks held, summed over the steps of all requests, each with its prompt computed in one."""
     if isinstance(group, StateGroup):
-        return sum(tokens) - sum(prompts)
+        return int((tokens - prompts).sum())
     block = group.block
     total = _sum_up(tokens, block) - _sum_up(prompts, block)
     if isinstance(group, WindowGroup):
-        return total - (_sum_down([total - group.reach for total in tokens], block)
-                        - _sum_down([prompt - group.reach for prompt in prompts], block))
+        return total - (_sum_down(tokens - group.reach, block) - _sum_down(prompts - group.reach, block))
     if isinstance(group, ChunkGroup):
-        return total - sum(group.out_of_view(at) for first, end in zip(prompts, tokens)
+        return total - sum(group.out_of_view(at) for first, end in zip(prompts.tolist(), tokens.tolist())
                            for at in range(first - 1, end - 1))
     return total
 
 
-def _blocks_below(ends: Sequence[int], block: int) -> list[int]:
+def _blocks_below(ends: np.ndarray, block: int) -> np.ndarray:
     """For each end, the blocks that one token less takes."""
-    more = block - 2
-    return [(end + more) // block for end in ends]
+    return (ends + (block - 2)) // block
 
 
-def _sum_up(ends: Sequence[int], block: int) -> int:
+def _sum_up(ends: np.ndarray, block: int) -> int:
     """For each end, the sum of k / block, rounded up, for k from 1 to below it; all of them together.
 
-    >>> _sum_up([6], 2), _sum_up([6, 2], 2)  # 1 + 1 + 2 + 2 + 3, and 1
+    >>> _sum_up(np.array([6]), 2), _sum_up(np.array([6, 2]), 2)  # 1 + 1 + 2 + 2 + 3, and 1
     (9, 10)
     """
     blocks = _blocks_below(ends, block)
-    count = sum(blocks)
-    return sum(map(mul, blocks, ends)) - count - block * (sum(map(mul, blocks, blocks)) - count) // 2
+    return int((blocks * (2 * (ends - 1) - block * (blocks - 1))).sum()) // 2
 
 
-def _sum_down(ends: Sequence[int], block: int) -> int:
+def _sum_down(ends: np.ndarray, block: int) -> int:
     """For each end, the sum of k / block, rounded down, for k from 1 to below it; all of them together.
 
-    >>> _sum_down([6], 2), _sum_down([6, -2], 2)  # 0 + 1 + 1 + 2 + 2, and nothing
+    >>> _sum_down(np.array([6]), 2), _sum_down(np.array([6, -2]), 2)  # 0 + 1 + 1 + 2 + 2, and nothing
     (6, 6)
     """
-    return sum([whole * (2 * end - block * (whole + 1))
-                for end in ends if end > 0 for whole in (end // block,)]) // 2
+    ends = np.maximum(ends, 0)
+    whole = ends // block
+    return int((whole * (2 * ends - block * (whole + 1))).sum()) // 2
 
 
 @dataclass(frozen=True)

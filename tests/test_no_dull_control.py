@@ -92,10 +92,7 @@ def way(field):
     if field.kind == "choice":
         return thinned(list(field.options), OPTIONS)
     if field.kind == "number":
-        values = field.stops()
-        if values is None:
-            values = [field.min + i * field.step for i in range(round((field.max - field.min) / field.step) + 1)]
-        return [field.text(int(value) if field.integer else round(value, 9)) for value in thinned(values, STOPS)]
+        return [field.text(value) for value in thinned(field.every_stop(), STOPS)]
     return thinned(list(getattr(field, "suggestions", ())), OPTIONS)
 
 

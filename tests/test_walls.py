@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kvlib"
 
 # What draws, shows, sweeps or simulates. All other modules are maths.
-SHOWN = {"__main__", "hub", "tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "workshop", "website", "sweep", "traffic"}
+SHOWN = {"__main__", "ahead", "hub", "tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "workshop", "website", "sweep", "traffic", "traffic_plan"}
 HEAVY = {"numpy", "pandas", "altair", "ipywidgets", "anywidget", "traitlets", "IPython", "vl_convert", "numba"}
 # The data's way, from the bottom up: none imports one that stands further right.
 ORDER = [{"errors", "units"}, {"versions", "layers"}, {"fields"}, {"families", "model"}, {"config"}, {"engine"}, {"resolve"},
@@ -112,6 +112,12 @@ def test_import_takes_under_a_tenth_of_a_second(tmp_path):
     while len(seconds) < 10 and not (seconds and min(seconds) < 0.1):
         seconds.append(float(fresh(STOPWATCH, PYTHONPYCACHEPREFIX=str(tmp_path))))
     assert min(seconds) < 0.1
+
+
+def test_the_arithmetic_on_a_mix_needs_numpy_alone():
+    own, other = imports(PACKAGE / "traffic_plan.py")
+    assert not own & SHOWN
+    assert other - sys.stdlib_module_names == {"numpy"}
 
 
 def test_the_sweep_needs_numpy_and_pandas_alone():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kvlib.controls import (
     Action,
     Choice,
@@ -186,13 +188,13 @@ class BlocksOfAMix(Panel):
         items = [(way, value, value, f"{value:,.4g}" if value < 1_000 else f"{value:,.0f}", meaning, 1.0)
                  for way, value, meaning in zip(_WAYS, values, meanings, strict=True)]
         return View(
-            answer=html("{} {}", strong(found.verdict), _cut_words(found.cut, found.samples)),
+            answer=html("{} {}", *_finding_and_meaning(found.verdict)),
             rows=rows | spans_rows(items, limit, self.guess), chart=[pictures.lengths_spec(most, share),
                                                                       spans_spec(_WAYS, limit, "requests at once")],
             table=[_kinds_table(found), _tokens_table(found)],
-            note=html("{} drawn requests. The last bar of the histogram holds all that are longer. Printed worst case: each is "
-                      "{} tokens long. On average: with what a request holds over its life, not at its end.",
-                      f"{found.samples:,}", f"{LENGTH:,}"),
+            note=html("{} The histogram's last bar: those and all that are longer. Printed worst case: each is of max_model_len, "
+                      "{} tokens. On average: what it holds over its life, not at its end.",
+                      _drawn_words(found.samples, found.cut), f"{LENGTH:,}"),
             description=[f"A histogram: mean {found.blocks_mean:,.0f} blocks, 95th of a hundred {found.blocks_p95:,}.",
                          "; ".join(f"{way} {value:,.1f}" for way, value in zip(_WAYS, values, strict=True)) + "."])
 
@@ -200,8 +202,14 @@ class BlocksOfAMix(Panel):
 _WAYS = ("printed worst case", "pool ÷ p95", "pool ÷ average", "max_num_seqs")
 
 
-def _cut_words(cut: int, samples: int) -> str:
-    return f"{cut:,} of {samples:,} are cut where they reach max_model_len, {LENGTH:,} tokens." if cut else ""
+def _finding_and_meaning(verdict: str):
+    """The finding in bold, up to its first comma or colon, and what it means."""
+    finding, meaning = re.split("(?<=[,:]) ", verdict, maxsplit=1)
+    return strong(finding), meaning
+
+
+def _drawn_words(samples: int, cut: int) -> str:
+    return f"Of {samples:,} drawn requests {cut:,} are cut at max_model_len." if cut else f"{samples:,} drawn requests."
 
 
 def _kinds_table(found):
@@ -226,6 +234,7 @@ class WillItPreempt(Panel):
 
     name = "09-traffic"
     title = "Will it preempt?"
+    ahead = True
     inputs = [
         Number("a_minute", 75, min=5, max=pictures.FASTEST, step=5, at_most=2_000, label="Requests a minute", unit="a minute",
                help="They arrive by chance, so many on average."),

@@ -249,11 +249,7 @@ def soon(look, wanted, seconds=20):
 
 def stops(field):
     """The texts that a slider rests on, from end to end."""
-    values = field.stops()
-    if values is None:
-        count = round((field.max - field.min) / field.step)
-        values = [round(field.min + i * field.step, 9) for i in range(count + 1)]
-    return [field.text(int(value) if field.integer else value) for value in values]
+    return [field.text(value) for value in field.every_stop()]
 
 
 def drag(seen, slider, share):
