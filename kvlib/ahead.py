@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 QUIET, BETWEEN = 0.25, 0.01  # seconds without an edit before it begins; seconds left to others between two stops
+FAR = 32  # stops at most
 
 
 class Ahead:
@@ -39,10 +40,10 @@ class Ahead:
 
 
 def nearest_first(values: list, at) -> list:
-    """All values but the one nearest to ``at``, by how many stops they are away from that.
+    """The values other than the one nearest to ``at``, by how many stops they are away from that; at most FAR.
 
     >>> nearest_first([10, 20, 30, 40], at=21)
     [10, 30, 40]
     """
     here = min(range(len(values)), key=lambda i: abs(values[i] - at))
-    return [values[i] for i in sorted(range(len(values)), key=lambda i: abs(i - here))[1:]]
+    return [values[i] for i in sorted(range(len(values)), key=lambda i: abs(i - here))[1:FAR + 1]]

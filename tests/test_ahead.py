@@ -67,6 +67,11 @@ def test_an_edit_begins_it_anew_along_its_own_slider_with_what_follows():
     assert asked == [(40, 40, "up"), (30, 30, "up"), (50, 40, "up"), (20, 20, "up"), (60, 40, "up"), (10, 10, "up")]
 
 
+def test_it_goes_no_further_than_a_hand_in_one_go():
+    found = ahead.nearest_first(list(range(1_000)), at=500.4)
+    assert (found[:4], len(found), min(found), max(found)) == ([499, 501, 498, 502], 32, 484, 516)
+
+
 def test_a_menu_and_a_refusal_end_it():
     assert shown_for(lambda panel: types(panel, way="down"))[1] == [(30, 0, "down")]
     assert shown_for(lambda panel: types(panel, count="50"))[1] == [(50, 0, "up")]

@@ -88,7 +88,7 @@ def test_equal_lengths_by_hand():
     panel.set(shape="fixed", prompt=500, output=100, max_num_seqs=200)
     kinds, tokens = panel.view.table
     assert kinds.rows[0]["p95"] == kinds.rows[0]["largest"] == 38 and tokens.rows[0]["mean"] == 600
-    assert panel.view.answer.startswith("<b>Room for 280.2 requests of the 95th percentile, 40% more than max_num_seqs 200")
+    assert panel.view.answer.startswith("<b>Room for 280.2 requests of the 95th percentile</b>, 40% more than max_num_seqs 200")
     assert [row["value"] for row in panel.view.rows["figures"]][0] == 10_650 / 2_560
     assert len(panel.view.rows["bins"]) == 1 and panel.view.rows["bins"][0]["share"] == 100
 

@@ -188,7 +188,7 @@ class BlocksOfAMix(Panel):
         items = [(way, value, value, f"{value:,.4g}" if value < 1_000 else f"{value:,.0f}", meaning, 1.0)
                  for way, value, meaning in zip(_WAYS, values, meanings, strict=True)]
         return View(
-            answer=html("{} {}", *_finding_and_meaning(found.verdict)),
+            answer=html("{}{}", *_finding_and_meaning(found.verdict)),
             rows=rows | spans_rows(items, limit, self.guess), chart=[pictures.lengths_spec(most, share),
                                                                       spans_spec(_WAYS, limit, "requests at once")],
             table=[_kinds_table(found), _tokens_table(found)],
@@ -204,7 +204,7 @@ _WAYS = ("printed worst case", "pool ÷ p95", "pool ÷ average", "max_num_seqs")
 
 def _finding_and_meaning(verdict: str):
     """The finding in bold, up to its first comma or colon, and what it means."""
-    finding, meaning = re.split("(?<=[,:]) ", verdict, maxsplit=1)
+    finding, meaning = re.split("(?=[,:] )", verdict, maxsplit=1)
     return strong(finding), meaning
 
 

@@ -63,6 +63,7 @@ class SizeYourOwn(Panel):
     """The tweaker's panel. See the module."""
 
     name = "06-size-your-own"
+    ahead = True
     title = "Will it fit? A model, a command, a card"
     inputs = [
         TextBox("config", "Qwen3-30B-A3B", top=True, label="1 · Model", suggestions=catalog.models(), instead="give its path",
@@ -294,17 +295,17 @@ def _fit(s) -> Fit:
     return _fitted(key, written(key), s.command, s.log, s.gpu, s.vllm_version, s.quantization, typed)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def _fitted(config, _written, command, log, gpu, version, quantization, typed) -> Fit:
     return fit(config, command, log=log, gpu=gpu, vllm_version=version, quantization=quantization, **dict(typed))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def _chips(found: Fit) -> tuple:
     return improvements(found, CHIPS)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def _map(found: Fit) -> tuple:
     return card_map(found)
 

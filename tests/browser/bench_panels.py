@@ -3,13 +3,14 @@
     python run.py bench --panels            # all notebooks
     python run.py bench --panels 00 04      # those whose names begin so
 
-The bare round trip is an ipywidgets slider that sets a label, half of it before each panel's steps and half after.
+The bare round trip is an ipywidgets slider (a menu, where the panel's first input is one) that sets a label. Both are stepped in turn,
+a few trips and then a few steps, so that they meet the same minute of the machine; the first of each few is not counted, since the page
+has scrolled.
 Times go from the key to the last change of the words or the picture; each is the median of 30 steps, there and back.
 Bytes are those of the page's websockets, both ways.
 kvlib's share is processor time of the panel's own answer to a step, over twelve stops: kvlib_ms when it has not seen them before,
 again_ms when it has, as after a panel has looked ahead along its slider (then that is what the aim is for).
-A bare trip has nothing to do with the panel beside it, and one of 30 differs from the next by a painted frame: ratios and drags go by
-the median over a notebook, trip_ms.
+A layout shift counts where something in the panel has moved.
 What misses its aim is listed at the end.
 """
 import argparse
@@ -27,14 +28,16 @@ from browser.lab import guarded_page, open_notebook, running_browser, running_la
 from browser.walk import NOTEBOOKS, WATCH, panels_of, stops
 from test_no_dull_control import FROM
 
-STEPS, WARM_UP, DRAG = 30, 4, 20
+STEPS, FEW, DRAG = 30, 5, 20
 MOST = {"ratio": 1.3, "ratio of several": 2, "kvlib_ms": 5, "step_bytes": 10 * 1024, "drag_trips": 2, "blank": 0, "shift": 0,
         "page_bytes": 1_500_000}
 BARE = """\
 import ipywidgets
-_slider, _label = ipywidgets.IntSlider(value=50), ipywidgets.Label("50")
-_slider.observe(lambda change: setattr(_label, "value", str(change["new"])), "value")
-ipywidgets.VBox([_slider, _label])"""
+_slider, _menu = ipywidgets.IntSlider(value=50), ipywidgets.Dropdown(options=[str(each) for each in range(9)], value="4")
+_label = ipywidgets.Label("50")
+for _each in (_slider, _menu):
+    _each.observe(lambda change: setattr(_label, "value", str(change["new"])), "value")
+ipywidgets.VBox([_slider, _menu, _label])"""
 
 # Armed before a key: resolves with [ms to the first change, ms to the last], once 120 ms pass without another.
 ARM = """([root, watched]) => {
@@ -56,9 +59,11 @@ ARM = """([root, watched]) => {
     }, { capture: true, once: true });
   });
 }"""
-SHIFTS = """() => {
-  window.kvShift = 0;
-  new PerformanceObserver(list => { for (const entry of list.getEntries()) window.kvShift += entry.value; }).observe({ type: "layout-shift" });
+SHIFTS = """(card) => {
+  card.kvShift = 0;
+  new PerformanceObserver(list => {
+    for (const { sources, value } of list.getEntries()) if (sources.some(({ node }) => card.contains(node))) card.kvShift += value;
+  }).observe({ type: "layout-shift" });
 }"""
 PICTURE = ".kv-picture"
 
@@ -89,11 +94,11 @@ def step(page, root, handle, watched, key):
     return page.evaluate("() => window.kvStep")
 
 
-def steps(page, root, handle, watched, keys, count=STEPS):
-    """[(first, last) in ms, ...] of the steps that changed something."""
+def steps(page, root, handle, watched, keys):
+    """[(first, last) in ms, ...] of a few steps that changed something, after one to get there."""
     there, back = keys
-    found = [step(page, root, handle, watched, there if number % 2 else back) for number in range(count + WARM_UP)]
-    return [each for each in found[WARM_UP:] if each]
+    found = [step(page, root, handle, watched, there if number % 2 else back) for number in range(FEW + 1)]
+    return [each for each in found[1:] if each]
 
 
 def handle_of(card, twin):
@@ -144,25 +149,27 @@ def bench_panel(page, notebook, place, traffic, bare):
     handle, field, keys = handle_of(card, twin)
     if handle is None:
         return None
-    root = card.element_handle()
-
-    def bare_trips():
-        return [last for _, last in steps(page, *bare, ".widget-label:not(.widget-readout)", ("ArrowRight", "ArrowLeft"), STEPS // 2)]
-
-    trips = bare_trips()
+    same, bare_keys = (".noUi-handle", ("ArrowRight", "ArrowLeft")) if field.kind == "number" else ("select", ("ArrowDown", "ArrowUp"))
+    same = bare.locator(same)
+    same.evaluate("node => node.setAttribute('data-lm-suppress-shortcuts', 'true')")   # else Lab takes a menu's arrows
+    root, trips, found, sent = card.element_handle(), [], [], 0
     handle.focus()
     root.evaluate(WATCH)
-    page.evaluate(SHIFTS)
-    traffic.taken()
-    found = steps(page, root, handle, PICTURE, keys)
-    sent = traffic.taken()
+    root.evaluate(SHIFTS)
+    for _ in range(STEPS // FEW):
+        trips += steps(page, bare.element_handle(), same, ".widget-label:not(.widget-readout)", bare_keys)
+        traffic.taken()
+        found += steps(page, root, handle, PICTURE, keys)
+        sent += traffic.taken()
     ends = [drag(page, root, handle, *there_or_back) for there_or_back in (keys, keys[::-1]) * 2] if field.kind == "number" else []
     new, again = kvlib_share(twin, field)
-    return {"panel": str(place), "moved": field.name, "pictures": card.locator(PICTURE).count(), "trips": trips + bare_trips(),
-            "first_ms": median([each[0] for each in found]), "step_ms": median([each[1] for each in found]),
-            "kvlib_ms": new, "again_ms": again, "ahead": twin.ahead, "steps": len(found), "step_bytes": sent // (STEPS + WARM_UP),
-            "drag_ms": median([end for end in ends if end]), "blank": root.evaluate("card => card.kvSeen.blank"),
-            "shift": round(page.evaluate("() => window.kvShift"), 3)}
+    trip, last = median([last for _, last in trips]), median([last for _, last in found])
+    dragged = median([end for end in ends if end])
+    return {"panel": str(place), "moved": field.name, "pictures": card.locator(PICTURE).count(), "trip_ms": trip,
+            "first_ms": median([first for first, _ in found]), "step_ms": last, "ratio": round(last / trip, 2) if last and trip else None,
+            "kvlib_ms": new, "again_ms": again, "ahead": twin.ahead, "steps": len(found), "step_bytes": sent // (STEPS // FEW * (FEW + 1)),
+            "drag_trips": round(dragged / trip, 2) if dragged and trip else None, "blank": root.evaluate("card => card.kvSeen.blank"),
+            "shift": round(root.evaluate("card => card.kvShift"), 3)}
 
 
 def drag(page, root, handle, forth, back):
@@ -172,14 +179,6 @@ def drag(page, root, handle, forth, back):
         page.wait_for_timeout(40)
     end = step(page, root, handle, ".kv-card, .kv-answer, .kv-picture, .kv-result", back)
     return end and end[1]
-
-
-def compare(rows):
-    """Fill in the bare trip of a notebook's panels, and what they take beside it."""
-    trip = median([each for row in rows for each in row["trips"]])
-    for row in rows:
-        row["trip_ms"] = trip
-        row["ratio"], row["drag_trips"] = (round(row[name] / trip, 2) if row[name] else None for name in ("step_ms", "drag_ms"))
 
 
 def bench(names=()):
@@ -195,14 +194,11 @@ def bench(names=()):
                 notebook.run_all()
                 page.wait_for_timeout(1500)
                 loads[name] = traffic.taken()
-                output = notebook.output(notebook.add_and_run(BARE))
-                bare = output.element_handle(), output.locator(".noUi-handle").first
-                found = []
+                bare = notebook.output(notebook.add_and_run(BARE))
                 for place in panels_of(name):
-                    found.append(bench_panel(page, notebook, place, traffic, bare))
+                    row = bench_panel(page, notebook, place, traffic, bare)
+                    rows += [row] if row else []
                     print(".", end="", flush=True, file=sys.stderr)
-                compare(found := [row for row in found if row])
-                rows += found
             lab.end_kernels()
     return rows, loads
 

@@ -4,6 +4,7 @@ from importlib.resources import files
 import pytest
 from playwright.sync_api import expect
 
+from .contrast import unreadable
 from .walk import NOTEBOOKS, PLACES, in_theme, panels_of
 
 pytestmark = pytest.mark.browser
@@ -12,49 +13,6 @@ AXE = str(files("axe_playwright_python") / "axe.min.js")
 VIOLATIONS = """async () => (await axe.run({ include: [[document.querySelector(".jp-Notebook .kv-card") ? ".jp-Notebook .kv-card"
                                                   : ".jp-Notebook .jp-OutputArea-output"]] })).violations
     .map(({ id, impact, nodes }) => [id, impact, nodes.length, nodes.slice(0, 3).map(node => node.target.join(" ") + ": " + node.failureSummary)])"""
-
-# axe does not look into pictures. Of each word in one: what it stands on at its left, middle and right, and the contrast there.
-UNREADABLE = """() => {
-  const ink = (color) => {                       // [red, green, blue, opacity] of any CSS color
-    const part = color.match(/[\\d.]+/g)?.map(Number) ?? [0, 0, 0, 0];
-    return part.length < 4 ? [...part.slice(0, 3), 1] : part;
-  };
-  const over = (top, below) => below.map((value, i) => top[i] * top[3] + value * (1 - top[3]));
-  const light = (color) => color.slice(0, 3).map(value => value / 255)
-    .map(value => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0);
-  const contrast = (a, b) => { const [low, high] = [light(a), light(b)].sort((x, y) => x - y); return (high + 0.05) / (low + 0.05); };
-  const opacity = (node) => { let all = 1; for (; node && node.tagName !== "svg"; node = node.parentNode) all *= getComputedStyle(node).opacity; return all; };
-  const fill = (node) => {
-    const style = getComputedStyle(node), [red, green, blue, alpha] = style.fill === "none" ? [0, 0, 0, 0] : ink(style.fill);
-    return [red, green, blue, alpha * style.fillOpacity * opacity(node)];
-  };
-  const page = (node) => {                       // the first of the elements behind it that has a color
-    for (; node; node = node.parentElement) { const color = ink(getComputedStyle(node).backgroundColor); if (color[3] > 0) return color; }
-    return [255, 255, 255, 1];
-  };
-  const covers = (shape, x, y) => {
-    const frame = shape.getScreenCTM();
-    return frame && shape.isPointInFill(new DOMPoint(x, y).matrixTransform(frame.inverse()));
-  };
-  const found = [];
-  let words = 0;
-  for (const svg of document.querySelectorAll(".jp-Notebook .kv-drawing svg")) {
-    const shapes = [...svg.querySelectorAll("path, rect, circle")].map(node => [node, fill(node)]).filter(([, color]) => color[3] > 0);
-    for (const text of svg.querySelectorAll("text")) {
-      const color = fill(text), { left, right, top, bottom, width } = text.getBoundingClientRect();
-      if (!width || !color[3] || !text.textContent.trim()) continue;
-      words += 1;
-      for (const x of [left + 1, (left + right) / 2, right - 1]) {
-        const below = shapes.filter(([node]) => node.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING)
-          .filter(([node]) => covers(node, x, (top + bottom) / 2)).reduce((under, [, each]) => over(each, under), page(svg));
-        const ratio = contrast(over(color, below), below);
-        if (ratio < 4.5) { found.push(`${text.textContent}: ${ratio.toFixed(2)}`); break; }
-      }
-    }
-  }
-  return [words, found];
-}"""
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
@@ -80,7 +38,7 @@ def test_axe_finds_nothing_serious(book, theme, name):
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if panels_of(name)])
 def test_the_words_of_pictures_stand_out(book, theme, name):
     in_theme(book.page, theme)
-    words, found = book.page.evaluate(UNREADABLE)
+    words, found = unreadable(book.page.locator(".jp-Notebook"))
     print(name, theme, words, "words")
     assert found == []
     assert words > 0

@@ -20,6 +20,8 @@ from playwright.sync_api import expect
 
 import run
 
+from .contrast import DARK, unreadable
+
 expect.set_options(timeout=20_000)  # a busy machine may take its time
 NOTEBOOKS = sorted(path.name for path in (run.ROOT / "notebooks").glob("*.ipynb"))
 
@@ -191,6 +193,9 @@ class Seen:
             found = soon(lambda: sorted(map(tuple, picture.evaluate(MARKS_ON_PAGE))), wanted)  # noqa: B023
             assert found == wanted, f"picture {number + 1} shows other marks than kvlib's"
             assert picture.locator(".kv-drawing-problem").count() == 0
+        for theme, ink_and_ground in (("this theme", None), ("the dark", DARK)):
+            _, found = unreadable(self.card, ink_and_ground)
+            assert found == [], f"words of a picture are hard to read in {theme}"
 
     def box_agrees(self, field, raw):
         kind = field.kind
@@ -295,7 +300,7 @@ def _arrow_number(seen, field):
             continue
         seen.page.keyboard.press(key)
         seen.tell(field.name, all_stops[then])
-        seen.agrees(drawn=key == "Home")
+        seen.agrees(drawn=key in ("Home", "End"))
     box = seen.box(field)
     typed = all_stops[len(all_stops) // 3].replace(",", "")
     box.fill(typed)
