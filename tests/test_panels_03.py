@@ -352,3 +352,12 @@ def test_every_row_of_the_inventory_stands_in_its_cell():
         shown = "".join(out.get("text", "") + out.get("data", {}).get("text/plain", "") for out in cells[cell].outputs)
         assert FIGURES[row_id] in shown, row_id
     assert not [f for cls in ALL for f in cls.inputs if isinstance(f, Rows) and cls is not panels.Program]
+
+
+def test_the_figure_of_a_long_bar_stands_at_its_end_in_an_ink_that_fits_green():
+    panel = panels.Refusal()
+    for available, figure, inside in (("6.28", "6.28 GiB", False), ("18.20", "18.20 GiB", True), ("999", "999.00 GiB", True)):
+        panel.set(available_gib=available)
+        bar = panel.view.rows["bars"][1]
+        assert (bar["figure"], bar["at"] < bar["end"], bar["ink"]) == (figure, inside, "#000000" if inside else "currentColor")
+        assert bar["end"] <= 20 and 20 - bar["at"] > 0.24 * len(figure), "and within the picture"

@@ -268,3 +268,13 @@ def test_inventory_rows_have_their_cells():
     cells = {cell["id"] for cell in store.read(NOTEBOOK).cells}
     rows = [row for row in catalog.note_rows() if row["notebook"] == NOTEBOOK.name]
     assert rows and {row["cell"] for row in rows} <= cells
+
+
+def test_a_figure_that_a_line_would_run_through_stands_before_it_on_the_bar():
+    """137,424 tokens on a bar that the line of one request, 131,072, crosses just before its end."""
+    panel = lesson.TwoOrFour()
+    panel.set(gpu_gib="48")
+    figure = panel.view.rows["figures"][1]
+    assert (figure["label"], figure["value"], figure["right"], figure["ink"]) == ("137,424 tokens", 131_072, True, "#000000")
+    panel.reset()
+    assert panel.view.rows["figures"][1]["ink"] == "currentColor"

@@ -286,6 +286,20 @@ def test_block_steps_are_what_a_simulation_without_rivals_uses(groups, prompt, o
     assert round(found.blocks_over_life * output) + first == sum(run.series["used"])
 
 
+def test_absurd_lengths_stay_whole_numbers():
+    """2^39 + 10 tokens: 2^35 blocks of 16 hold the prompt, one more each of the nine tokens computed after it. Squares pass 64 bits."""
+    groups = [{"kind": "full", "block_size": 16}]
+    launch = kvlib.Engine(max_model_len=1 << 40, max_num_batched_tokens=1 << 40, max_num_seqs=1)
+    for prompt, tokens_p95 in ((1 << 39, (1 << 39) + 10), (1 << 40, 1 << 40)):
+        mix = traffic.Mix(traffic.fixed(prompt), traffic.fixed(10))
+        found = traffic.expect(None, launch, mix, num_gpu_blocks=1 << 40, samples=1_000, groups=groups)
+        assert (found.tokens_p95, found.cut) == (tokens_p95, 1_000 * (prompt == 1 << 40))
+        assert found.ends == ((tokens_p95 - 1 + 15) // 16,) * 1_000 and type(found.ends[0]) is int
+    at_first = traffic.expect(None, launch, traffic.Mix(traffic.fixed(1 << 39), traffic.fixed(10)), num_gpu_blocks=1 << 40, samples=1_000,
+                              groups=groups)
+    assert at_first.blocks_over_life == ((1 << 35) + 9 * ((1 << 35) + 1)) / 10
+
+
 def test_the_rule_of_thumb_in_three_verdicts():
     mix = traffic.Mix(traffic.fixed(500), traffic.fixed(100))  # 38 blocks
     said = {pool: traffic.expect(QWEN, engine(max_num_seqs=20), mix, num_gpu_blocks=pool, samples=3).verdict for pool in (1001, 801, 501, 31)}

@@ -26,6 +26,14 @@ def llama(available_gib, vllm_version=NOTE_VERSION, **flags):
     return size(model_of("Llama-3.1-8B"), Engine(vllm_version=vllm_version, **flags), available_bytes=gib(available_gib))
 
 
+def _bar(row: int, name: str, value: float, colour: str) -> dict:
+    """A bar of at most 20 GiB with its figure behind it or, where no room is left there, at its end in an ink that fits."""
+    end, figure = min(value, 20), f"{value:.2f} GiB"
+    inside = end > 17.4
+    return {"row": row, "name": name, "colour": colour, "end": end, "figure": figure,
+            "at": end - 0.26 * len(figure) - 0.3 if inside else end, "ink": charts.ink_on(colour) if inside else INK}
+
+
 VERSIONS = Choice("vllm_version", {"up to 0.28": "0.28", "since 0.29": NOTE_VERSION}, NOTE_VERSION, style="buttons",
                   label="vLLM", help="Since 0.29 the check keeps one block back.")
 
@@ -54,7 +62,8 @@ class Refusal(Panel):
         base = alt.Chart(alt.NamedData("bars"))
         bar = base.mark_bar().encode(x=x, y=y, color=alt.Color("colour:N", scale=None, legend=None))
         word = base.mark_text(align="left", dx=2, dy=-24, fontWeight="bold").encode(x=alt.value(0), y=y, text="name:N")
-        figure = base.mark_text(align="left", dx=4).encode(x="at:Q", y=y, text="figure:N")
+        figure = base.mark_text(align="left", dx=4).encode(x="at:Q", y=y, text="figure:N",
+                                                                   color=alt.Color("ink:N", scale=None, legend=None))
         return (bar + word + figure + charts.guess_rule(field="end")).properties(width=charts.WIDTH, height=210)
 
     def compute(self, s):
@@ -67,8 +76,7 @@ class Refusal(Panel):
         guess = None if self.guess is None else min(20, self.guess * per_token)
         return View(
             answer=self._answer(sized, longest, need, s),
-            rows={"bars": [{"row": row, "name": name, "end": min(value, 20), "at": min(value, 17.6), "colour": colour,
-                            "figure": f"{value:.2f} GiB"} for row, name, value, colour in bars],
+            rows={"bars": [_bar(*each) for each in bars],
                   "guess": charts.guess_rows(guess, field="end")},
             table=[html("<p>{}</p>", code(sized.log_lines()[-1])), self._pairs(s)],
             description=f"One request needs {need:.2f} GiB, {s.available_gib:.2f} GiB are available: {verdict(sized)}.")

@@ -109,8 +109,11 @@ def spans_rows(items, limit: float, guess=None, marks=()) -> dict:
             spans.append({"row": row, "start": least, "end": most, "colour": colour, "opacity": 0.4 * opacity})
         clear = max([most, *(mark for mark in marks if mark < most + 0.3 * limit)])   # words stand clear of a line
         right, wide, ink = clear > 0.62 * limit, (7 * len(figure) + 12) * limit / W, "currentColor"
-        if right and wide < least and opacity == 1 and not any(least - wide < mark < least for mark in marks):
-            clear, ink = least, charts.ink_on(colour)    # wholly on the bar
+        inside = least
+        for mark in sorted(marks, reverse=True):
+            inside = mark if inside - wide < mark < inside else inside
+        if right and wide < inside and opacity == 1:
+            clear, ink = inside, charts.ink_on(colour)    # wholly on the bar, before a line that would run through it
         figures.append({"row": row, "value": clear, "label": figure, "right": right, "ink": ink})
     return {"spans": spans, "figures": figures, "marks": [{"value": value} for value in marks],
             "guess": charts.guess_rows(None if guess is None else min(max(guess, 0), limit))}

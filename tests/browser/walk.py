@@ -195,7 +195,7 @@ class Seen:
             assert picture.locator(".kv-drawing-problem").count() == 0
         for theme, ink_and_ground in (("this theme", None), ("the dark", DARK)):
             _, found = unreadable(self.card, ink_and_ground)
-            assert found == [], f"words of a picture are hard to read in {theme}"
+            assert found == [], f"words of a picture are hard to read in {theme}: {found}"
 
     def box_agrees(self, field, raw):
         kind = field.kind
