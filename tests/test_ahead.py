@@ -1,6 +1,7 @@
 """A panel whose answer takes long works out the other stops of a slider while nobody waits."""
 import asyncio
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -41,6 +42,12 @@ def types(panel, **texts):
     panel.card.set_state({"raw": dict(panel.card.raw) | texts, "seen": panel.card.patch.get("number", 0)})
 
 
+def in_a_loop(coroutine):
+    """What it returns, from a loop in a thread of its own: a browser that other tests drive keeps one running in this thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
 def shown_for(act, seconds=0.3):
     """What Slow computes while its loop runs, after an act."""
     async def run():
@@ -51,7 +58,7 @@ def shown_for(act, seconds=0.3):
         act(panel)
         await asyncio.sleep(seconds)
         return panel
-    return asyncio.run(run()), list(Slow.asked)
+    return in_a_loop(run()), list(Slow.asked)
 
 
 def test_once_shown_the_first_slider_is_worked_out_nearest_first():
@@ -88,7 +95,7 @@ def test_an_edit_is_not_kept_waiting_for_more_than_one_stop(monkeypatch):
             await asyncio.sleep(0)
         types(panel, count="60")
         await asyncio.sleep(0.3)
-    asyncio.run(run())
+    in_a_loop(run())
     assert Slow.asked[:3] == [(20, 0, "up"), (60, 0, "up"), (50, 0, "up")]
 
 
@@ -122,5 +129,5 @@ def test_after_a_look_ahead_no_step_of_the_traffic_panel_simulates(monkeypatch):
         for stop in stops:
             types(panel, a_minute=f"{stop}")
         return panel
-    panel = asyncio.run(asyncio.wait_for(run(), 60))
+    panel = in_a_loop(asyncio.wait_for(run(), 60))
     assert len(runs) == len(stops) and panel.values.a_minute == stops[-1] and not panel.error
