@@ -70,7 +70,8 @@ class Expectation:
         52.63157894736842
         """
         settings, needed, _ = settings_for(model, engine, num_gpu_blocks, groups)
-        return replace(self, **_quotients(settings, needed, self.ends, self.tokens_mean, self.blocks_over_life, self.steps_mean))
+        return replace(self, **_quotients(settings, needed, self.ends, self.blocks_p95, self.tokens_mean, self.blocks_over_life,
+                                            self.steps_mean))
 
     @property
     def margin(self) -> float:
@@ -134,26 +135,27 @@ def expect(model: Model | None, engine: Engine, mix, *, num_gpu_blocks: int, sam
         kinds[group.kind] = groups + alike, blocks + alike * _at_end(group, tokens)
         lives += alike * _block_steps(group, prompts, tokens)
     ends = np.sum([blocks for _, blocks in kinds.values()], axis=0)
-    steps = int((tokens - prompts).sum())
+    steps, blocks_p95 = int((tokens - prompts).sum()), percentile(ends, 0.95)
     tokens_mean, steps_mean, over_life = int(tokens.sum()) / samples, steps / samples, lives / steps
     return Expectation(
         samples=samples, tokens_mean=tokens_mean, tokens_p95=percentile(tokens, 0.95),
         by_kind=tuple(_by_kind(kind, groups, blocks) for kind, (groups, blocks) in kinds.items()),
-        blocks_mean=int(ends.sum()) / samples, blocks_p95=percentile(ends, 0.95), blocks_over_life=over_life,
+        blocks_mean=int(ends.sum()) / samples, blocks_p95=blocks_p95, blocks_over_life=over_life,
         steps_mean=steps_mean, cut=cut, ends=tuple(ends.tolist()),
-        **_quotients(settings, needed, ends, tokens_mean, over_life, steps_mean))
+        **_quotients(settings, needed, ends, blocks_p95, tokens_mean, over_life, steps_mean))
 
 
-def _quotients(settings, needed: int, ends: Sequence[int], tokens_mean: float, over_life: float, steps_mean: float) -> dict:
+def _quotients(settings, needed: int, ends: Sequence[int], blocks_p95: int, tokens_mean: float, over_life: float,
+               steps_mean: float) -> dict:
     """What the requests come to in one pool: how many at once, and the rates at which a limit is reached."""
-    usable, budget, ends = settings.usable_blocks, tokens_mean - 1, np.asarray(ends)  # the last token is never computed
+    usable, budget = settings.usable_blocks, tokens_mean - 1  # the last token is never computed
     return {
         "usable_blocks": usable, "max_num_seqs": settings.max_num_seqs, "concurrency_worst": (usable + 1) / needed,
-        "concurrency_p95": usable / percentile(ends, 0.95), "concurrency_expected": usable / over_life,
+        "concurrency_p95": usable / blocks_p95, "concurrency_expected": usable / over_life,
         "rate_pool": usable / over_life / steps_mean,
         "rate_tokens": settings.max_num_batched_tokens / budget if budget else float("inf"),
         "rate_seqs": settings.max_num_seqs / steps_mean,
-        "never_fit": int((ends > usable).sum())}
+        "never_fit": int((np.asarray(ends) > usable).sum())}
 
 
 def percentile(values: Sequence[int], share: float) -> int:

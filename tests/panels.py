@@ -85,3 +85,8 @@ def unpacked(tables):
     return {name: [dict(zip(each["columns"], row, strict=True))
                    for row in zip(*(values(column, each["count"]) for column in each["columns"].values()), strict=True)]
             for name, each in tables.items()}
+
+
+def types(panel, **texts):
+    """The message a browser sends when these boxes change; it has seen what Python put into the others."""
+    panel.card.set_state({"raw": dict(panel.card.raw) | texts, "seen": panel.card.patch.get("number", 0)})

@@ -11,6 +11,7 @@ from kvlib import ahead, controls, traffic  # noqa: E402
 from kvlib.controls import Choice, Number, Panel, View  # noqa: E402
 from kvlib.errors import SizingError  # noqa: E402
 from kvlib.panels.plan_for_traffic import WillItPreempt  # noqa: E402
+from panels import types  # noqa: E402
 
 
 class Slow(Panel):
@@ -36,10 +37,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(ahead, "BETWEEN", 0.001)
     yield
     controls.forget()
-
-
-def types(panel, **texts):
-    panel.card.set_state({"raw": dict(panel.card.raw) | texts, "seen": panel.card.patch.get("number", 0)})
 
 
 def in_a_loop(coroutine):

@@ -13,7 +13,7 @@ from kvlib import charts, controls, inputs  # noqa: E402
 from kvlib.controls import Choice, Number, Panel, PowerOfTwo, Predict, Toggle, View, html, mark, table  # noqa: E402
 from kvlib.errors import SizingError  # noqa: E402
 from kvlib.tables import styled_by_sheet  # noqa: E402
-from panels import Budget, Fit, unpacked  # noqa: E402
+from panels import Budget, Fit, types, unpacked  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +21,6 @@ def fresh_kernel():
     controls.forget()
     yield
     controls.forget()
-
-
-def types(panel, **texts):
-    """The message a browser sends when these boxes change; it has seen what Python put into the others."""
-    panel.card.set_state({"raw": dict(panel.card.raw) | texts, "seen": panel.card.patch.get("number", 0)})
 
 
 # -- inputs -----------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Refusal(Panel):
         bar = base.mark_bar().encode(x=x, y=y, color=alt.Color("colour:N", scale=None, legend=None))
         word = base.mark_text(align="left", dx=2, dy=-24, fontWeight="bold").encode(x=alt.value(0), y=y, text="name:N")
         figure = base.mark_text(align="left", dx=4).encode(x="at:Q", y=y, text="figure:N",
-                                                                   color=alt.Color("ink:N", scale=None, legend=None))
+                                                           color=alt.Color("ink:N", scale=None, legend=None))
         return (bar + word + figure + charts.guess_rule(field="end")).properties(width=charts.WIDTH, height=210)
 
     def compute(self, s):
