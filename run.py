@@ -310,7 +310,11 @@ def lab_config(state, root, first=None):
             "extension_manager": "readonly",
             "log_level": "WARN",
         },
-        "ServerApp": {"root_dir": str(root), "log_level": "WARN"},
+        "ServerApp": {
+            "root_dir": str(root),
+            "log_level": "WARN",
+            "kernel_websocket_connection_class": "kvlib.lab_server.PromptConnection",
+        },
         # Looking for language servers would start Node.js, where it is installed.
         "LanguageServerManager": {"autodetect": False},
     })

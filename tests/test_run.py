@@ -298,6 +298,7 @@ def test_lab_passes_its_arguments_on(ready, project):
     settings = json.loads((Path(env["JUPYTER_CONFIG_DIR"]) / "jupyter_lab_config.json").read_text(encoding="utf-8"))
     assert settings["LabApp"]["default_url"] == "/lab/tree/notebooks/00_start_here.ipynb"
     assert settings["ServerApp"]["root_dir"] == str(project)
+    assert settings["ServerApp"]["kernel_websocket_connection_class"] == "kvlib.lab_server.PromptConnection"
     news = json.loads((Path(settings["LabApp"]["app_settings_dir"]) / "overrides.json").read_text(encoding="utf-8"))
     assert news["@jupyterlab/apputils-extension:notification"] == {"fetchNews": "false", "checkForUpdates": False}
 
@@ -453,6 +454,7 @@ def test_lab_answers_with_the_network_cut(tmp_path):
     (root / "notebooks").mkdir(parents=True)
     for name in ("run.py", "pyproject.toml"):
         shutil.copy(run.ROOT / name, root)
+    shutil.copytree(run.ROOT / "kvlib", root / "kvlib")
     book = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (root / run.FIRST_NOTEBOOK).write_text(json.dumps(book))
     home = tmp_path / "home"

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kvlib"
 
 # What draws, shows, sweeps or simulates. All other modules are maths.
-SHOWN = {"__main__", "ahead", "hub", "tables", "charts", "live", "inputs", "controls", "ready", "exercise", "panels", "workshop", "website", "sweep", "traffic", "traffic_plan"}
+SHOWN = {"__main__", "ahead", "hub", "tables", "charts", "live", "inputs", "controls", "lab_server", "ready", "exercise", "panels", "workshop", "website", "sweep", "traffic", "traffic_plan"}
 HEAVY = {"numpy", "pandas", "altair", "ipywidgets", "anywidget", "traitlets", "IPython", "vl_convert", "numba"}
 # The data's way, from the bottom up: none imports one that stands further right.
 ORDER = [{"errors", "units"}, {"versions", "layers"}, {"fields"}, {"families", "model"}, {"config"}, {"engine"}, {"resolve"},

@@ -170,7 +170,7 @@ function render({ model, el }) {
   card.append(title, ask.node, over, top, chips.node, body, row, wide, below, taken.node, foot);
   el.append(card);
 
-  const fields = {};
+  const fields = {}, shown = {};
   const send = (name) => (raw) => {
     model.set("raw", { ...model.get("raw"), [name]: raw });
     model.set("seen", model.get("patch").number ?? 0);
@@ -227,7 +227,11 @@ function render({ model, el }) {
     for (const [name, made] of Object.entries(fields)) made.mark(bad.includes(name));
   };
   const showFields = () => {
-    for (const [name, raw] of Object.entries(model.get("raw"))) fields[name]?.show(raw);
+    for (const [name, raw] of Object.entries(model.get("raw"))) {
+      if (name in shown && shown[name] === raw) continue;   // what a reader is typing beside the one that moved stays
+      shown[name] = raw;
+      fields[name]?.show(raw);
+    }
   };
   const watch = {
     "change:raw": showFields,

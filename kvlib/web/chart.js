@@ -23,9 +23,10 @@ async function vegaEmbedFor(model) {
 }
 
 // Rows travel by columns, so that names and what is alike are sent once: "packed" in live.py.
-function unpacked({ count, columns }) {
-  const value = (column, at) => (Array.isArray(column) ? column[at] : column?.places ? column.values[column.places[at]] : column);
-  return Array.from({ length: count }, (_, at) => Object.fromEntries(Object.entries(columns).map(([key, column]) => [key, value(column, at)])));
+const valueAt = (column, at) => (Array.isArray(column) ? column[at] : column?.places ? column.values[column.places[at]] : column);
+function unpacked({ count, columns }, from = 0) {
+  const row = (at) => Object.fromEntries(Object.entries(columns).map(([key, column]) => [key, valueAt(column, at)]));
+  return Array.from({ length: Math.max(0, count - from) }, (_, at) => row(from + at));
 }
 
 // Tables with what changed of them: "changes" in live.py.
@@ -65,24 +66,33 @@ function withSignals(vega, fills) {
   return { ...put(vega), signals: [...(vega.signals ?? []), ...signals] };
 }
 
-// Rows take the places of those before them, value by value: what stays as it was is not drawn anew.
+const namesOf = (table) => JSON.stringify(Object.keys(table.columns));
+const alike = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
+
+// Rows take the places of those before them, value by value, in the columns that changed: what stays as it was is not drawn anew.
 // Rows of other columns take no places: a value that they lack would stay behind.
-function replaceRows(view, name, rows, alike) {
+function replaceRows(view, name, table, was) {
+  const names = Object.keys(table.columns), sameNames = was && namesOf(was) === namesOf(table);
+  const changed = sameNames ? names.filter((key) => !alike(table.columns[key], was.columns[key])) : names;
+  if (!changed.length && table.count === was?.count) return;
   let held;
   try { held = view.data(name); } catch { return; }   // rows of another picture
-  const both = alike ? Math.min(held.length, rows.length) : 0;
-  const change = view.changeset().insert(rows.slice(both)).remove(held.slice(both));
-  rows.slice(0, both).forEach((row, at) => {
-    for (const [key, value] of Object.entries(row)) if (held[at][key] !== value) change.modify(held[at], key, value);
-  });
+  const both = sameNames ? Math.min(held.length, table.count) : 0;
+  const change = view.changeset().insert(unpacked(table, both)).remove(held.slice(both));
+  for (const key of changed) {
+    const column = table.columns[key];
+    for (let at = 0; at < both; at += 1) {
+      const value = valueAt(column, at);
+      if (held[at][key] !== value) change.modify(held[at], key, value);
+    }
+  }
   view.change(name, change);
 }
 
 // host: the element that holds the picture. Calls are queued, so the newest state is drawn last.
 function picture(host, model) {
   let drawn = null, box = null, wanted = null, last = null, running = false, gone = false;
-  let spec = null, specText = "", room = host.clientWidth, texts = {}, columns = {}, tight = false;
-  const namesOf = (table) => JSON.stringify(Object.keys(table.columns));
+  let spec = null, specText = "", room = host.clientWidth, tables = {}, tight = false;
   const note = document.createElement("div");
   note.className = "kv-drawing-problem";
 
@@ -114,13 +124,8 @@ function picture(host, model) {
     next.setAttribute("aria-hidden", "true");  // the picture is one image, named by its description
     const full = structuredClone(spec);
     full.datasets = { ...(full.datasets ?? {}) };
-    texts = {};
-    columns = {};
-    for (const [name, table] of Object.entries(rows)) {
-      full.datasets[name] = unpacked(table);
-      texts[name] = JSON.stringify(table);
-      columns[name] = namesOf(table);
-    }
+    tables = rows;
+    for (const [name, table] of Object.entries(rows)) full.datasets[name] = unpacked(table);
     const patch = (vega) => withSignals(vega, fills);
     const made = await vegaEmbed(next, full, { actions: false, renderer: "svg", defaultStyle: false, patch });
     fit(made.view);
@@ -140,14 +145,9 @@ function picture(host, model) {
       await embed(want);
       specText = JSON.stringify(spec);
     } else {
-      for (const [name, table] of Object.entries(want.rows)) {
-        const text = JSON.stringify(table);
-        if (text === texts[name]) continue;
-        texts[name] = text;
-        const names = namesOf(table), alike = names === columns[name];
-        columns[name] = names;
-        replaceRows(drawn.view, name, unpacked(table), alike);
-      }
+      const were = tables;
+      tables = want.rows;
+      for (const [name, table] of Object.entries(tables)) replaceRows(drawn.view, name, table, were[name]);
       for (const [i, [, value]] of want.fills.entries()) drawn.view.signal(`kvFill${i}`, value);
       fit(drawn.view);
       await drawn.view.runAsync();

@@ -4,8 +4,8 @@
     python run.py bench --panels 00 04      # those whose names begin so
 
 The bare round trip is an ipywidgets slider (a menu, where the panel's first input is one) that sets a label. Both are stepped in turn,
-a few trips and then a few steps, so that they meet the same minute of the machine; the first of each few is not counted, since the page
-has scrolled.
+ten trips and then ten steps, so that they meet the same minute of the machine; before each ten come three that are not counted, while the
+page settles after it has scrolled.
 Times go from the key to the last change of the words or the picture; each is the median of 30 steps, there and back.
 Bytes are those of the page's websockets, both ways.
 kvlib's share is processor time of the panel's own answer to a step, over twelve stops: kvlib_ms when it has not seen them before,
@@ -28,7 +28,7 @@ from browser.lab import guarded_page, open_notebook, running_browser, running_la
 from browser.walk import NOTEBOOKS, WATCH, panels_of, stops
 from test_no_dull_control import FROM
 
-STEPS, FEW, DRAG = 30, 5, 20
+STEPS, FEW, SETTLING, DRAG = 30, 10, 3, 20
 MOST = {"ratio": 1.3, "ratio of several": 2, "kvlib_ms": 5, "step_bytes": 10 * 1024, "drag_trips": 2, "blank": 0, "shift": 0,
         "page_bytes": 1_500_000}
 BARE = """\
@@ -95,10 +95,10 @@ def step(page, root, handle, watched, key):
 
 
 def steps(page, root, handle, watched, keys):
-    """[(first, last) in ms, ...] of a few steps that changed something, after one to get there."""
+    """[(first, last) in ms, ...] of a few steps that changed something, after some to get there."""
     there, back = keys
-    found = [step(page, root, handle, watched, there if number % 2 else back) for number in range(FEW + 1)]
-    return [each for each in found[1:] if each]
+    found = [step(page, root, handle, watched, there if number % 2 else back) for number in range(FEW + SETTLING)]
+    return [each for each in found[SETTLING:] if each]
 
 
 def handle_of(card, twin):
@@ -167,7 +167,7 @@ def bench_panel(page, notebook, place, traffic, bare):
     dragged = median([end for end in ends if end])
     return {"panel": str(place), "moved": field.name, "pictures": card.locator(PICTURE).count(), "trip_ms": trip,
             "first_ms": median([first for first, _ in found]), "step_ms": last, "ratio": round(last / trip, 2) if last and trip else None,
-            "kvlib_ms": new, "again_ms": again, "ahead": twin.ahead, "steps": len(found), "step_bytes": sent // (STEPS // FEW * (FEW + 1)),
+            "kvlib_ms": new, "again_ms": again, "ahead": twin.ahead, "steps": len(found), "step_bytes": sent // (STEPS // FEW * (FEW + SETTLING)),
             "drag_trips": round(dragged / trip, 2) if dragged and trip else None, "blank": root.evaluate("card => card.kvSeen.blank"),
             "shift": round(root.evaluate("card => card.kvShift"), 3)}
 

@@ -179,6 +179,15 @@ def test_every_kind_of_input_in_the_dark_and_on_a_phone(opened, fit, page):
     look_in_the_dark(opened, fit, page)
 
 
+def test_what_is_being_typed_stays_while_another_input_moves(opened, page):
+    card = Card(opened.output(2))
+    card.box("Name of this plan").press("ControlOrMeta+a")
+    page.keyboard.type("tonight")
+    card.slider("Share requested").evaluate("node => { node.value = node.max; node.dispatchEvent(new Event('input')); }")
+    expect(card.box("Name of this plan")).to_have_value("tonight")
+    expect(card.answer).to_contain_text("tonight: 103.36 GiB")
+
+
 def test_menus_and_buttons_move_by_arrow_keys(opened, page):
     card = Card(opened.output(2))
     expect(card.answer).to_contain_text("93.63 GiB")
@@ -257,6 +266,38 @@ KEEP = """() => {
   return [tell(1, { count: 2, columns: { x: [1, 3] }, kept: true }, false), tell(3, { count: 2, columns: { y: 9 }, kept: true }, false),
           tell(4, { count: 1, columns: { x: 7, y: { values: ["a"], places: [0] } } }, true)];
 }"""
+
+
+REPLACE = """() => {
+  let held = [{ x: 1, y: "a" }, { x: 2, y: "a" }], told = [];
+  const changes = {
+    insert(rows) { told.push(["insert", rows]); return this; },
+    remove(rows) { told.push(["remove", rows]); return this; },
+    modify(row, key, value) { told.push([held.indexOf(row), key, value]); },
+  };
+  const view = { data: () => held, changeset: () => changes, change: () => {} };
+  const step = (count, columns, was) => { told = []; replaceRows(view, "t", { count, columns }, was); return told; };
+  const was = { count: 2, columns: { x: [1, 2], y: "a" } };
+  const two = { values: ["a", "b"], places: [0, 1] };
+  return [step(2, { x: [1, 2], y: "a" }, was), step(2, { x: [1, 3], y: "a" }, was), step(2, { x: [1, 2], y: two }, was),
+          step(3, { x: [1, 2, 4], y: "a" }, was), step(1, { x: [1], y: "a" }, was),
+          step(2, { x: [1, 2], z: 5 }, was), step(1, { x: 7 }, undefined)];
+}"""
+
+
+def test_rows_change_value_by_value(page):
+    page.goto("about:blank")
+    page.add_script_tag(content=web("chart.js"))
+    same, x, y, longer, shorter, other, new = page.evaluate(REPLACE)
+    assert same == [], "nothing is told where nothing changed"
+    none = [["insert", []], ["remove", []]]
+    assert x == [*none, [1, "x", 3]]
+    assert y == [*none, [1, "y", "b"]]
+    assert longer == [["insert", [{"x": 4, "y": "a"}]], ["remove", []]]
+    assert shorter == [["insert", []], ["remove", [{"x": 2, "y": "a"}]]]
+    old = ["remove", [{"x": 1, "y": "a"}, {"x": 2, "y": "a"}]]
+    assert other == [["insert", [{"x": 1, "z": 5}, {"x": 2, "z": 5}]], old], "no value of a column that is gone stays behind"
+    assert new == [["insert", [{"x": 7}]], old]
 
 
 def test_a_page_that_missed_a_change_asks_for_all_rows(page):
