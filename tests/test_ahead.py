@@ -1,7 +1,6 @@
 """A panel whose answer takes long works out the other stops of a slider while nobody waits."""
 import asyncio
 import functools
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,6 +10,7 @@ from kvlib import ahead, controls, traffic  # noqa: E402
 from kvlib.controls import Choice, Number, Panel, View  # noqa: E402
 from kvlib.errors import SizingError  # noqa: E402
 from kvlib.panels.plan_for_traffic import WillItPreempt  # noqa: E402
+from loops import in_a_loop  # noqa: E402
 from panels import types  # noqa: E402
 
 
@@ -37,12 +37,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(ahead, "BETWEEN", 0.001)
     yield
     controls.forget()
-
-
-def in_a_loop(coroutine):
-    """What it returns, from a loop in a thread of its own: a browser that other tests drive keeps one running in this thread."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result()
 
 
 def shown_for(act, seconds=0.3):

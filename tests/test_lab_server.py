@@ -2,10 +2,14 @@
 import asyncio
 import socket
 
-from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
-from tornado import httpserver, web, websocket
+import pytest
 
-from kvlib.lab_server import PromptConnection
+pytest.importorskip("jupyter_server")
+
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection  # noqa: E402
+from kvlib.lab_server import PromptConnection  # noqa: E402
+from loops import in_a_loop  # noqa: E402
+from tornado import httpserver, web, websocket  # noqa: E402
 
 
 def test_small_messages_are_not_held_back(monkeypatch):
@@ -32,5 +36,5 @@ def test_small_messages_are_not_held_back(monkeypatch):
         page.close()
         server.stop()
 
-    asyncio.run(asyncio.wait_for(meet(), 20))
+    in_a_loop(asyncio.wait_for(meet(), 20))
     assert found == [False, "connected", True]
