@@ -32,6 +32,21 @@ class Fit(Panel):
             description=f"A bar of {fit:.2f} requests.")
 
 
+class Names(Panel):
+    """Words beside the plot that grow while its bar stays."""
+
+    name = "test-names"
+    inputs = [Number("letters", 1, min=1, max=20, step=1, label="Letters")]
+
+    def chart(self):
+        bar = alt.Chart(alt.NamedData("bar")).mark_bar().encode(x=charts.axis_x("value", "requests at once", (0, 200)), y="name:N")
+        return bar.properties(width=charts.WIDTH, height=110)
+
+    def compute(self, s):
+        return View(answer=f"{s.letters} letters", rows={"bar": [{"name": "M" * s.letters, "value": 100}]},
+                    description=f"A bar named by {s.letters} letters.")
+
+
 class Budget(Panel):
     """Every kind of input, two pictures, an input that follows another, and a refusal."""
 

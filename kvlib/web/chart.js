@@ -89,10 +89,23 @@ function replaceRows(view, name, table, was) {
   view.change(name, change);
 }
 
+// How far what is drawn stands out of the plot on each side, in whole pixels: by this, Vega fits a picture into its width.
+function margins(view) {
+  const { width, height, items } = view.scenegraph().root.items[0];
+  const out = { left: 0, top: 0, right: 0, bottom: 0 };
+  for (const { bounds } of items) {
+    out.left = Math.max(out.left, -bounds.x1);
+    out.top = Math.max(out.top, -bounds.y1);
+    out.right = Math.max(out.right, bounds.x2 - width);
+    out.bottom = Math.max(out.bottom, bounds.y2 - height);
+  }
+  return Object.values(out).map(Math.ceil).join(" ");
+}
+
 // host: the element that holds the picture. Calls are queued, so the newest state is drawn last.
 function picture(host, model) {
   let drawn = null, box = null, wanted = null, last = null, running = false, gone = false;
-  let spec = null, specText = "", room = host.clientWidth, tables = {}, tight = false;
+  let spec = null, specText = "", room = host.clientWidth, tables = {}, tight = false, fitted = {};
   const note = document.createElement("div");
   note.className = "kv-drawing-problem";
 
@@ -100,7 +113,13 @@ function picture(host, model) {
   // Where its words do not fit into a narrow one, or meet there, it is drawn in full, and scaled.
   const least = () => spec.width * (tight ? 1 : 0.65);
   const width = () => (room > 80 ? Math.round(Math.max(least(), Math.min(spec.width * 1.2, room - 0.5))) : spec.width);
-  const fit = (view) => { if (spec.usermeta?.fluid && view.width() !== width()) view.width(width()); };
+  // Vega draws all of a picture anew when it fits it: so only where its width is another, or its words need other room.
+  async function fit(view) {
+    if (!spec.usermeta?.fluid || (fitted.width === width() && fitted.margins === margins(view))) return;
+    const wanted = width();
+    await view.width(wanted).runAsync();
+    fitted = { width: wanted, margins: margins(view) };
+  }
   const crowded = () => {
     const svg = box.querySelector("svg"), frame = svg.getBoundingClientRect();
     const seen = [...svg.querySelectorAll("text")].filter((text) => text.getAttribute("opacity") !== "0");
@@ -111,10 +130,9 @@ function picture(host, model) {
     return frame.width > 0 && words.some((word, i) => cut(word) || words.slice(i + 1).some((other) => meet(word, other)));
   };
   async function widen() {
-    if (tight || !spec.usermeta?.fluid || drawn.view.width() >= spec.width || !crowded()) return;
+    if (tight || !spec.usermeta?.fluid || width() >= spec.width || !crowded()) return;
     tight = true;
-    fit(drawn.view);
-    await drawn.view.runAsync();
+    await fit(drawn.view);
   }
 
   async function embed({ rows, fills }) {
@@ -128,7 +146,8 @@ function picture(host, model) {
     for (const [name, table] of Object.entries(rows)) full.datasets[name] = unpacked(table);
     const patch = (vega) => withSignals(vega, fills);
     const made = await vegaEmbed(next, full, { actions: false, renderer: "svg", defaultStyle: false, patch });
-    fit(made.view);
+    fitted = {};
+    await fit(made.view);
     await made.view.runAsync();
     if (gone) { made.finalize(); return; }
     if (box) box.replaceWith(next); else host.append(next);
@@ -149,8 +168,8 @@ function picture(host, model) {
       tables = want.rows;
       for (const [name, table] of Object.entries(tables)) replaceRows(drawn.view, name, table, were[name]);
       for (const [i, [, value]] of want.fills.entries()) drawn.view.signal(`kvFill${i}`, value);
-      fit(drawn.view);
       await drawn.view.runAsync();
+      await fit(drawn.view);
     }
     if (drawn) await widen();
     note.remove();
@@ -174,7 +193,7 @@ function picture(host, model) {
   const observer = new ResizeObserver((entries) => {
     room = entries[entries.length - 1].contentRect.width;
     if (spec && room >= spec.width) tight = false;
-    if (drawn && last && spec.usermeta?.fluid && drawn.view.width() !== width()) { wanted ??= last; work(); }
+    if (drawn && last && spec.usermeta?.fluid && fitted.width !== width()) { wanted ??= last; work(); }
   });
   observer.observe(host);
   return {

@@ -11,8 +11,8 @@ from .lab import open_notebook
 pytestmark = pytest.mark.browser
 
 TESTS = str(Path(__file__).resolve().parent.parent)
-CELLS = [f"import sys; sys.path.insert(0, {TESTS!r})\nfrom kvlib import charts\ncharts.setup()\nfrom panels import Budget, Fit",
-         "panel = Fit()\npanel", "Budget()"]
+CELLS = [f"import sys; sys.path.insert(0, {TESTS!r})\nfrom kvlib import charts\ncharts.setup()\nfrom panels import Budget, Fit, Names",
+         "panel = Fit()\npanel", "Budget()", "Names()"]
 
 
 class Card:
@@ -186,6 +186,39 @@ def test_what_is_being_typed_stays_while_another_input_moves(opened, page):
     card.slider("Share requested").evaluate("node => { node.value = node.max; node.dispatchEvent(new Event('input')); }")
     expect(card.box("Name of this plan")).to_have_value("tonight")
     expect(card.answer).to_contain_text("tonight: 103.36 GiB")
+
+
+DRAWN = """node => {
+  node.kvDrawn = [];
+  const group = ({ target }) => (target.closest?.("g[class]") ?? target).getAttribute("class");
+  const told = (changes) => node.kvDrawn.push(...changes.map(group));
+  new MutationObserver(told).observe(node, { subtree: true, childList: true, attributes: true });
+}"""
+
+
+def test_a_step_draws_anew_only_what_it_changes(fit):
+    fit.says("16.64")
+    fit.picture.evaluate(DRAWN)
+    fit.slider("Context length").press("ArrowLeft")
+    fit.says("20.80")
+    drawn = fit.picture.evaluate("node => node.kvDrawn.filter((name) => name !== 'kv-picture')")
+    bar, title = "mark-rect role-mark layer_0_marks", "mark-text role-axis-title"   # Vega places the title each time
+    assert {bar} <= set(drawn) <= {bar, title}, "neither the axis nor its figures"
+
+
+def test_words_that_grow_get_their_room(opened):
+    card = Card(opened.output(3))
+    bar, widths = card.picture.locator("[aria-roledescription=bar]"), []   # half as long as the plot
+    for letters in (1, 12, 20, 1):
+        card.box("Letters").fill(str(letters))
+        card.box("Letters").press("Enter")
+        word, frame = card.picture.get_by_text("M" * letters, exact=True), card.picture.locator("svg.marks")
+        expect(word).to_be_visible()
+        expect(card.picture).to_have_attribute("aria-label", f"A bar named by {letters} letters.")
+        assert word.bounding_box()["x"] >= frame.bounding_box()["x"], "not cut off"
+        widths.append(bar.bounding_box()["width"])
+    assert widths[0] > widths[1] > widths[2]
+    assert widths[3] == widths[0], "and the plot takes it back"
 
 
 def test_menus_and_buttons_move_by_arrow_keys(opened, page):
