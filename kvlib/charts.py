@@ -534,12 +534,13 @@ def strips_guess(value, *, strip, limit, label="your guess"):
 
 def guess_rule(name="guess", *, axis="x", field="value"):
     """A dashed rule with a label where the reader's guess lies; layer it over a chart.
-    Rows: :func:`guess_rows`."""
+    The label keeps some of the page's ground around it, since it may lie on a bar. Rows: :func:`guess_rows`."""
     base = alt.Chart(alt.NamedData(name))
     along = alt.X(f"{field}:Q") if axis == "x" else alt.Y(f"{field}:Q")
     rule = base.mark_rule(strokeDash=[5, 4], strokeWidth=2).encode(**{axis: along})
     place = {"x": along, "y": alt.value(9)} if axis == "x" else {"y": along, "x": alt.value(6)}
-    word = base.mark_text(align="left", dx=4, dy=0 if axis == "x" else -7, fontStyle="italic").encode(
+    word = base.mark_text(align="left", dx=4, dy=0 if axis == "x" else -7, fontStyle="italic",
+                          stroke="var(--kv-ground)", strokeWidth=4).encode(
         text="label:N", **place)
     return rule + word
 

@@ -1,4 +1,7 @@
-"""Contrast of the words in pictures, where axe does not look: what each stands on at its left, middle and right."""
+"""Contrast of the words in pictures, where axe does not look: what each stands on at its left, middle and right.
+
+A word with an edge of its own, painted under it and three pixels wide or more, stands on that.
+"""
 import json
 
 LEAST = 4.5
@@ -39,9 +42,12 @@ UNREADABLE = """([root, ink_and_ground]) => {
       const color = fill(text), { left, right, top, bottom, width } = text.getBoundingClientRect();
       if (!width || !color[3] || !text.textContent.trim()) continue;
       words += 1;
+      const { paintOrder, stroke, strokeWidth } = getComputedStyle(text);
+      const edge = paintOrder.startsWith("stroke") && stroke !== "none" && parseFloat(strokeWidth) >= 3 ? [ink(stroke)] : [];
       for (const x of [left + 1, (left + right) / 2, right - 1]) {
         const below = shapes.filter(([node]) => node.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING)
-          .filter(([node]) => covers(node, x, (top + bottom) / 2)).reduce((under, [, each]) => over(each, under), page(svg));
+          .filter(([node]) => covers(node, x, (top + bottom) / 2)).map(([, each]) => each).concat(edge)
+          .reduce((under, each) => over(each, under), page(svg));
         const ratio = contrast(over(color, below), below);
         if (ratio < %s) { found.push(`${text.textContent}: ${ratio.toFixed(2)}`); break; }
       }

@@ -2,6 +2,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from .contrast import DARK, unreadable
 from .walk import NOTEBOOKS, PLACES, Seen, move_by_keyboard, move_by_mouse, panels_of
 
 pytestmark = pytest.mark.browser
@@ -50,6 +51,8 @@ def test_each_question_takes_a_guess(book):
             ask.get_by_label("My guess").fill("17")
         ask.get_by_role("button", name="Record my guess").click()
         expect(verdict).to_contain_text("You said ")
+    for ink_and_ground in (None, DARK):
+        assert unreadable(book.page.locator(".jp-Notebook"), ink_and_ground)[1] == [], "with the guesses in the pictures"
 
 
 def test_every_panel_stands_in_a_notebook():
