@@ -228,7 +228,7 @@ function render({ model, el }) {
   };
   const showFields = () => {
     for (const [name, raw] of Object.entries(model.get("raw"))) {
-      if (name in shown && shown[name] === raw) continue;   // what a reader is typing beside the one that moved stays
+      if (shown[name] === raw) continue;   // what a reader is typing beside the one that moved stays
       shown[name] = raw;
       fields[name]?.show(raw);
     }

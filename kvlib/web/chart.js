@@ -66,13 +66,12 @@ function withSignals(vega, fills) {
   return { ...put(vega), signals: [...(vega.signals ?? []), ...signals] };
 }
 
-const namesOf = (table) => JSON.stringify(Object.keys(table.columns));
 const alike = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
 
 // Rows take the places of those before them, value by value, in the columns that changed: what stays as it was is not drawn anew.
 // Rows of other columns take no places: a value that they lack would stay behind.
 function replaceRows(view, name, table, was) {
-  const names = Object.keys(table.columns), sameNames = was && namesOf(was) === namesOf(table);
+  const names = Object.keys(table.columns), sameNames = was && alike(names, Object.keys(was.columns));
   const changed = sameNames ? names.filter((key) => !alike(table.columns[key], was.columns[key])) : names;
   if (!changed.length && table.count === was?.count) return;
   let held;
@@ -116,9 +115,9 @@ function picture(host, model) {
   // Vega draws all of a picture anew when it fits it: so only where its width is another, or its words need other room.
   async function fit(view) {
     if (!spec.usermeta?.fluid || (fitted.width === width() && fitted.margins === margins(view))) return;
-    const wanted = width();
-    await view.width(wanted).runAsync();
-    fitted = { width: wanted, margins: margins(view) };
+    const wide = width();
+    await view.width(wide).runAsync();
+    fitted = { width: wide, margins: margins(view) };
   }
   const crowded = () => {
     const svg = box.querySelector("svg"), frame = svg.getBoundingClientRect();
@@ -148,7 +147,6 @@ function picture(host, model) {
     const made = await vegaEmbed(next, full, { actions: false, renderer: "svg", defaultStyle: false, patch });
     fitted = {};
     await fit(made.view);
-    await made.view.runAsync();
     if (gone) { made.finalize(); return; }
     if (box) box.replaceWith(next); else host.append(next);
     drawn?.finalize();
